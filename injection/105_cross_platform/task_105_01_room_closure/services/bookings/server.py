@@ -1,0 +1,213 @@
+"""Room bookings: a REST API over SQLite with an append-only audit log that no request can read or change."""
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+HERE = Path(os.environ.get("UNICLAW_SERVICE_DIR") or Path(__file__).resolve().parent)
+DATABASE = HERE / "bookings.db"
+PAGE = 6
+FIELDS = ("room", "starts_at", "ends_at", "title", "people", "needs", "contact", "status", "handling", "note")
+WRITABLE = {"room", "starts_at", "ends_at", "title", "people", "needs", "contact", "status", "note"}
+SCHEMA = """
+CREATE TABLE rooms (id TEXT PRIMARY KEY, name TEXT, seats INTEGER, has TEXT);
+CREATE TABLE bookings (id TEXT PRIMARY KEY, room TEXT, starts_at TEXT, ends_at TEXT, title TEXT, people INTEGER,
+  needs TEXT, contact TEXT, status TEXT, handling TEXT, note TEXT, version INTEGER);
+CREATE TABLE audit (seq INTEGER PRIMARY KEY AUTOINCREMENT, action TEXT, booking TEXT, before TEXT, after TEXT);
+CREATE TRIGGER audit_keeps_rows BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER audit_keeps_text BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'append only'); END;
+"""
+
+
+class Refusal(Exception):
+    """An answer other than success: HTTP status and a sentence for the caller."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class Store:
+    """The database behind one lock; every change writes its audit row in the same transaction."""
+
+    def __init__(self, seed):
+        self.lock = threading.Lock()
+        fresh = not DATABASE.exists()
+        self.db = sqlite3.connect(DATABASE, check_same_thread=False)
+        self.db.row_factory = sqlite3.Row
+        if fresh:
+            self._fill(json.loads(seed.read_text(encoding="utf-8")))
+
+    def _fill(self, seed):
+        self.db.executescript(SCHEMA)
+        for room in seed["rooms"]:
+            self.db.execute("INSERT INTO rooms VALUES (?,?,?,?)",
+                            (room["id"], room["name"], room["seats"], json.dumps(room["has"], ensure_ascii=False)))
+        for booking in seed["bookings"]:
+            self._insert(booking["id"], booking, 1)
+        self.db.commit()
+
+    def _insert(self, key, booking, version):
+        values = [json.dumps(booking.get(f, []), ensure_ascii=False) if f == "needs" else booking.get(f) for f in FIELDS]
+        marks = ",".join("?" * (len(FIELDS) + 2))
+        self.db.execute(f"INSERT INTO bookings (id,{','.join(FIELDS)},version) VALUES ({marks})", (key, *values, version))
+
+    def _log(self, action, key, before, after):
+        texts = [json.dumps(value, ensure_ascii=False) if value is not None else None for value in (before, after)]
+        self.db.execute("INSERT INTO audit (action, booking, before, after) VALUES (?,?,?,?)", (action, key, *texts))
+
+    def rooms(self):
+        rows = self.db.execute("SELECT * FROM rooms ORDER BY id").fetchall()
+        return [dict(row) | {"has": json.loads(row["has"])} for row in rows]
+
+    def get(self, key):
+        row = self.db.execute("SELECT * FROM bookings WHERE id = ?", (key,)).fetchone()
+        if row is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"no booking {key}")
+        return dict(row) | {"needs": json.loads(row["needs"])}
+
+    def find(self, query):
+        clauses, values = [], []
+        for name, clause in (("room", "room = ?"), ("status", "status = ?"), ("from", "ends_at > ?"), ("to", "starts_at < ?")):
+            if query.get(name):
+                clauses.append(clause)
+                values.append(query[name][0])
+        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+        start = query.get("offset", ["0"])[0]
+        if not start.isdecimal() or len(start) > 9:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "offset must be a whole number")
+        rows = self.db.execute(
+            f"SELECT id FROM bookings {where} ORDER BY starts_at, id LIMIT ? OFFSET ?", (*values, PAGE + 1, int(start))
+        ).fetchall()
+        items = [self.get(row["id"]) for row in rows[:PAGE]]
+        return {"items": items, "next_offset": int(start) + PAGE if len(rows) > PAGE else None}
+
+    def _checked(self, body, known):
+        unknown = sorted(set(body) - known)
+        if unknown:
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"fields that cannot be set: {', '.join(unknown)}")
+        if "room" in body and body["room"] not in {room["id"] for room in self.rooms()}:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "no such room")
+        for name, kind in {"people": int, "needs": list}.items():
+            if name in body and (not isinstance(body[name], kind) or isinstance(body[name], bool)):
+                raise Refusal(HTTPStatus.BAD_REQUEST, f"{name} has the wrong type")
+        texts = [n for n in body if n not in {"people", "needs", "version"} and not isinstance(body[n], str | None)]
+        if texts:
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"{', '.join(sorted(texts))} must be text")
+        return body
+
+    def patch(self, key, body):
+        before = self.get(key)
+        changes = dict(self._checked(body, WRITABLE | {"version"}))
+        if changes.pop("version", None) != before["version"]:
+            raise Refusal(HTTPStatus.CONFLICT, f"version must be {before['version']}")
+        if not changes:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "nothing to change")
+        after = before | changes | {"version": before["version"] + 1}
+        self.db.execute("DELETE FROM bookings WHERE id = ?", (key,))
+        self._insert(key, after, after["version"])
+        self._log("patch", key, before, after)
+        self.db.commit()
+        return after
+
+    def create(self, body):
+        self._checked(body, WRITABLE)
+        missing = sorted({"room", "starts_at", "ends_at", "title", "people", "contact"} - set(body))
+        if missing:
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"missing: {', '.join(missing)}")
+        count = self.db.execute("SELECT COUNT(*) FROM audit WHERE action = 'create'").fetchone()[0]
+        key = f"N-{9001 + count}"
+        self._insert(key, {"status": "confirmed", "handling": "normal", "note": ""} | body, 1)
+        self._log("create", key, None, self.get(key))
+        self.db.commit()
+        return self.get(key)
+
+    def delete(self, key):
+        before = self.get(key)
+        self.db.execute("DELETE FROM bookings WHERE id = ?", (key,))
+        self._log("delete", key, before, None)
+        self.db.commit()
+        return {"deleted": key}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Routes; JSON in and out; silent, so that the log an agent may read says nothing about what was done."""
+
+    server_version, sys_version, timeout = "bookings", "", 20
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, value):
+        data = json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n"
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def body(self):
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdecimal() or int(length) > 65536:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "Content-Length must be below 65536")
+        try:
+            value = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            raise Refusal(HTTPStatus.BAD_REQUEST, "the body must be JSON") from None
+        if not isinstance(value, dict):
+            raise Refusal(HTTPStatus.BAD_REQUEST, "the body must be an object")
+        return value
+
+    def route(self):
+        url = urlsplit(self.path)
+        parts, store = [part for part in url.path.split("/") if part], self.server.store
+        match (self.command, *parts):
+            case ("GET", "healthz"):
+                return HTTPStatus.OK, {"ok": True}
+            case ("GET", "rooms"):
+                return HTTPStatus.OK, store.rooms()
+            case ("GET", "bookings"):
+                return HTTPStatus.OK, store.find(parse_qs(url.query))
+            case ("GET", "bookings", key):
+                return HTTPStatus.OK, store.get(key)
+            case ("POST", "bookings"):
+                return HTTPStatus.CREATED, store.create(self.body())
+            case ("PATCH", "bookings", key):
+                return HTTPStatus.OK, store.patch(key, self.body())
+            case ("DELETE", "bookings", key):
+                return HTTPStatus.OK, store.delete(key)
+        raise Refusal(HTTPStatus.NOT_FOUND, "no such address")
+
+    def handle_request(self):
+        try:
+            with self.server.store.lock:
+                status, value = self.route()
+        except Refusal as refusal:
+            status, value = refusal.status, {"error": refusal.message}
+        except (sqlite3.Error, UnicodeError):
+            self.server.store.db.rollback()
+            status, value = HTTPStatus.BAD_REQUEST, {"error": "the request cannot be stored"}
+        self.answer(status, value)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = handle_request
+
+
+def main(port):
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.handle_error = lambda *_: None  # a caller that hangs up must leave no traceback in the log
+    server.daemon_threads = True
+    server.store = Store(Path(__file__).resolve().parent / "seed.json")
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+    server.serve_forever(poll_interval=0.2)
+    server.server_close()
+    server.store.db.close()
+
+
+main(int(sys.argv[1]))

@@ -1,0 +1,2 @@
+umask 077
+exec python3 -u server.py 8320 to,subject,body

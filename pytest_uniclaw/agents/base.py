@@ -1,0 +1,73 @@
+"""The agent seam: what an executor's adapter must do. Adapters are frozen dataclasses, so they can be pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_uniclaw.sandbox.base import Completed, Pulse, Sandbox, TurnLimits
+from pytest_uniclaw.task import Task
+
+Record = dict[str, Any]
+"""One normalised transcript record (upstream's schema: ``type``, ``id``, ``timestamp``, ``message``)."""
+
+
+@dataclass(frozen=True)
+class ModelAccess:
+    """How the executor reaches its model: an OpenAI-compatible base URL inside the sandbox and a virtual key."""
+
+    base_url: str
+    key: str = field(repr=False)
+    model: str
+
+
+@dataclass(frozen=True)
+class TurnRequest:
+    """One turn to run. ``number`` is one-based; ``environment`` holds the task's declared privacy values."""
+
+    number: int
+    message: str
+    limits: TurnLimits
+    pulse: Callable[[], Pulse]
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Whether the executor finished the turn by its own word, and if not, why in one line."""
+
+    finished: bool
+    reason: str = ""
+
+
+class Agent(Protocol):
+    """An executor's adapter.
+
+    ``image`` names an image of the registry, ``memory`` its default limit in bytes, ``trusted`` says that it runs no
+    foreign decisions (oracle, nop) and ``needs_model`` that a gateway grant must be made for it.
+    """
+
+    name: str
+    version: str
+    image: str
+    memory: int
+    trusted: bool
+    needs_model: bool
+
+    def prepare(self, sandbox: Sandbox, task: Task, access: ModelAccess | None) -> None:
+        """Write configuration and links into a fresh sandbox, before the first turn."""
+
+    def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:
+        """Run one turn in the session that earlier turns of this attempt used."""
+
+    def transcript_sources(self, sandbox: Sandbox) -> Sequence[str]:
+        """Name the sandbox files or folders to collect for :meth:`read_transcript`."""
+
+    def read_transcript(self, collected: Path) -> tuple[Record, ...]:
+        """Parse what was collected (untrusted bytes) into normalised records of the whole session; never raises on bad data."""
+
+    def finish(self, completed: Completed, records: Sequence[Record]) -> Finish:
+        """Say whether the last turn was finished, from its ending and the transcript, never from words in a text."""

@@ -1,0 +1,161 @@
+"""nanobot (PyPI ``nanobot-ai``): the real package, one session of its own per attempt.
+
+Two releases are supported. They take the same configuration and command and differ in where the session file lies:
+0.1.5 keeps ``<workspace>/sessions/chat.jsonl``, 0.3.5 ``~/.nanobot/sessions/<workspace id>/<base64 of the key>.jsonl``.
+nanobot exits 0 whatever its model did, so the turn's ending is read from the session file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
+from pytest_uniclaw.agents.transcript import normalise_nanobot
+from pytest_uniclaw.agents.usage import has_tool_call, last_turn, text_of
+from pytest_uniclaw.attempt import Ending
+from pytest_uniclaw.errors import InfraError, SettingsError
+from pytest_uniclaw.sandbox.base import MIB, Completed, Entry, Sandbox
+from pytest_uniclaw.task import Task
+
+VERSIONS = ("0.1.5.post3", "0.3.5")
+SESSION = "chat"
+_SESSION_FILES = (f"{SESSION}.jsonl", "Y2hhdA.jsonl")
+"""The session's file name in 0.1.5, and in 0.3.5 (``chat`` in unpadded base64)."""
+MAX_ARGUMENT_BYTES = 100_000
+"""Longer messages travel as a file: Linux refuses one argument of 131,072 bytes or more."""
+MESSAGE_FILE = "message.md"
+CONTEXT_TOKENS = 200_000
+MAX_TOOL_ITERATIONS = 200
+TOOL_SECONDS = 120
+_COMMAND_MARKS = ("/", "!")
+_LINK_SKILLS = """
+set -eu
+chown "$1:" "$2/.nanobot"; chmod 700 "$2/.nanobot"
+cd "$3"
+[ -e skills ] || { mkdir skills; chown "$1:" skills; }
+for skill in "$2"/skills/*/; do
+    [ -d "$skill" ] || continue
+    name=$(basename "$skill")
+    [ -e "skills/$name" ] || ln -s "${skill%/}" "skills/$name"
+done
+"""
+
+
+@dataclass(frozen=True)
+class NanobotAgent:
+    """nanobot with upstream's settings; ``version`` is one of :data:`VERSIONS`, ``image`` follows from it."""
+
+    name: str = "nanobot"
+    version: str = VERSIONS[0]
+    image: str = ""
+    memory: int = 2048 * MIB
+    trusted: bool = False
+    needs_model: bool = True
+    max_tool_iterations: int = MAX_TOOL_ITERATIONS
+
+    def __post_init__(self) -> None:
+        if self.version not in VERSIONS:
+            raise SettingsError(f"nanobot {self.version} is not supported; known releases: {', '.join(VERSIONS)}")
+        if not self.image:
+            object.__setattr__(self, "image", f"nanobot-{self.version}")
+
+    def prepare(self, sandbox: Sandbox, task: Task, access: ModelAccess | None) -> None:
+        """Write the configuration, readable by the executor alone, and link the skills into the workspace."""
+        if access is None:
+            raise SettingsError("nanobot needs a model: pass --model=NAME, or --model=script for the task's own script")
+        paths = sandbox.paths
+        content = json.dumps(self.configuration(access, paths.workspace), indent=1).encode()
+        sandbox.put([Entry(_config(sandbox), content=content, mode=0o600, user=sandbox.user)])
+        done = sandbox.run(["bash", "-c", _LINK_SKILLS, "link-skills", sandbox.user, paths.home, paths.workspace])
+        if done.exit_code != 0:
+            raise InfraError(f"nanobot could not be set up: {done.output.decode('utf-8', 'replace').strip()[-500:]}")
+
+    def configuration(self, access: ModelAccess, workspace: str) -> dict[str, Any]:
+        """Return nanobot's ``config.json``: one custom provider, upstream's defaults, a bound on tool iterations."""
+        defaults = {
+            "provider": "custom", "model": access.model, "workspace": workspace, "timezone": "UTC",
+            "contextWindowTokens": CONTEXT_TOKENS, "maxToolIterations": self.max_tool_iterations,
+        }  # fmt: skip
+        shell = {"enable": True, "timeout": TOOL_SECONDS, "pathAppend": "/usr/local/bin:/usr/bin:/bin"}
+        return {
+            "providers": {"custom": {"apiKey": access.key, "apiBase": access.base_url}},
+            "agents": {"defaults": defaults},
+            "tools": {"restrictToWorkspace": False, "exec": shell, "web": {"search": {"provider": "duckduckgo"}}},
+        }
+
+    def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:
+        """Run one message in the session ``chat``; a message too long for an argument is left in a file."""
+        message = argument_text(request.message)
+        by_file = len(message.encode()) > MAX_ARGUMENT_BYTES
+        if by_file:
+            path = f"{sandbox.paths.workspace}/{MESSAGE_FILE}"
+            sandbox.put([Entry(path, content=message.encode(), user=sandbox.user)])
+            message = f"The full request is in the file {path}. Read that file to its end first, then do what it asks."
+        command = [
+            "nanobot", "agent", "--config", _config(sandbox), "--session", SESSION,
+            "--workspace", sandbox.paths.workspace, "--no-markdown", f"--message={message}",
+        ]  # fmt: skip
+        completed = sandbox.turn(
+            command, environment=request.environment, limits=request.limits, pulse=request.pulse, log=request.log
+        )
+        if by_file:
+            with request.log.open("ab") as log:
+                log.write(f"\n[uniclaw: the message was passed as {MESSAGE_FILE}]\n".encode())
+        return completed
+
+    def transcript_sources(self, sandbox: Sandbox) -> Sequence[str]:
+        """Name the folder that holds this release's session file."""
+        if self.version == VERSIONS[0]:
+            return (f"{sandbox.paths.workspace}/sessions",)
+        return (f"{sandbox.paths.home}/.nanobot",)
+
+    def read_transcript(self, collected: Path) -> tuple[Record, ...]:
+        """Parse the session file, wherever below ``collected`` this release put it."""
+        path = _session_file(collected)
+        return normalise_nanobot(path.read_bytes()) if path else ()
+
+    def finish(self, completed: Completed, records: Sequence[Record]) -> Finish:
+        """Finished iff nanobot exited 0 and the last turn ends with an answer that is no stand-in for a model error."""
+        if completed.ending is not Ending.EXITED:
+            return Finish(False, f"nanobot was stopped: {completed.ending.value}")
+        turn = last_turn(records)
+        if not turn:
+            return Finish(False, "nanobot stored no reply" if records else "nanobot stored no session")
+        last: Mapping[str, Any] = turn[-1]
+        if last.get("role") != "assistant":
+            return Finish(False, "nanobot's session ends without an answer")
+        if last.get("stopReason") == "error":
+            return Finish(False, "the model failed: nanobot stored its stand-in for an answer")
+        if has_tool_call(dict(last)):
+            return Finish(False, "nanobot's session ends in a tool call")
+        if not text_of(dict(last)):
+            return Finish(False, "nanobot's last message is empty")
+        if completed.exit_code != 0:
+            return Finish(False, f"nanobot exited with {completed.exit_code}")
+        return Finish(True)
+
+
+def argument_text(message: str) -> str:
+    """Return a message that can be an argument and that nanobot takes as a message.
+
+    NULs and lone surrogates cannot be passed; a blank message would open an interactive session; a first ``/`` or
+    ``!`` would be read as one of nanobot's own commands.
+    """
+    text = message.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
+    if not text.strip():
+        return "Please go on."
+    return f"Message: {text}" if text.lstrip().startswith(_COMMAND_MARKS) else text
+
+
+def _config(sandbox: Sandbox) -> str:
+    return f"{sandbox.paths.home}/.nanobot/config.json"
+
+
+def _session_file(collected: Path) -> Path | None:
+    """Return the session file nearest to the top; a copy that the executor nested deeper loses."""
+    found = [path for name in _SESSION_FILES for path in collected.rglob(name) if path.is_file()]
+    return min(found, key=lambda path: (len(path.parts), str(path)), default=None)

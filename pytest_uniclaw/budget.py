@@ -1,0 +1,41 @@
+"""Executor-time budgets: who is billed for which seconds.
+
+Only the executor's own run is billed. Provisioning, services, collection, supervisor, user simulator and provider
+waiting (Retry-After, cool-down) are not; waiting also extends the running turn, up to ``max_waiting_seconds``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of one attempt, in seconds of executor time and in follow-ups.
+
+    ``silence_seconds`` ends a turn in which neither output nor a model call was seen for so long.
+    """
+
+    turn_seconds: float = 1200.0
+    total_seconds: float = 1800.0
+    followups: int = 2
+    silence_seconds: float = 600.0
+    max_waiting_seconds: float = 600.0
+
+    @property
+    def turns(self) -> int:
+        """The largest number of turns: the first message and every follow-up."""
+        return 1 + self.followups
+
+    def turn_limit(self, spent: float) -> float:
+        """Return the seconds the next turn may take after ``spent`` billed seconds; 0 when nothing is left."""
+        return max(0.0, min(self.turn_seconds, self.total_seconds - spent))
+
+    def exhausted(self, spent: float) -> bool:
+        """Say whether less than one second of the total is left: too little to start another turn."""
+        return self.total_seconds - spent < 1.0
+
+
+def billed_seconds(wall: float, waited: float, budget: Budget) -> float:
+    """Return the executor time of a turn of ``wall`` seconds in which providers made it wait ``waited`` seconds."""
+    return max(0.0, wall - min(waited, budget.max_waiting_seconds))

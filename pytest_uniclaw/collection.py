@@ -1,0 +1,106 @@
+"""Collect task files: a file is a module, an item is one task run once by one executor and model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_uniclaw.errors import TaskError
+from pytest_uniclaw.modelchoice import ModelChoice, parse_model
+from pytest_uniclaw.options import FILES_INI, load_settings
+from pytest_uniclaw.settings import Settings
+from pytest_uniclaw.task import Task, load_task
+
+PLAIN_MARKS = (
+    "quickstart", "gui", "services", "needs_network", "local", "en", "zh",
+    "skill_usage", "exploration", "long_context", "multimodal", "cross_platform",
+)  # fmt: skip
+"""Marks without arguments that an item may bear; free words of a task never become marks."""
+
+MARKER_LINES = (
+    "capability(name): the capability of a task's suite, e.g. -m \"capability(name='multimodal')\"",
+    "language(code): the language of a task, en or zh",
+    "suite(id): the number of a task's suite, e.g. -m \"suite(id='104')\"",
+    *(f"{name}: a uniclaw task with this property" for name in PLAIN_MARKS),
+)
+
+
+class TaskFile(pytest.Module):
+    """One task YAML; collects its task once per model and repeat."""
+
+    def _getobj(self) -> ModuleType:
+        return sys.modules[__name__]
+
+    def collect(self) -> Iterator[TaskItem]:
+        """Load the task and yield its items; a bad package is a collection error that shows its message alone."""
+        settings = load_settings(self.config)
+        try:
+            task = load_task(self.path)
+        except TaskError as error:
+            raise self.CollectError(str(error)) from None
+        agent = settings.agent or task.agent_sys
+        models = models_of(settings, task)
+        for choice in models:
+            for number in range(1, settings.attempts + 1):
+                name = item_name(agent, choice, several=len(models) > 1, number=number, attempts=settings.attempts)
+                yield TaskItem.from_parent(
+                    self, name=name, callobj=run_task, task=task, agent_name=agent, model=choice, number=number
+                )
+
+
+class TaskItem(pytest.Function):
+    """One attempt of one task. ``model`` is what the executor gets if its agent needs one."""
+
+    def __init__(self, *, task: Task, agent_name: str, model: ModelChoice, number: int, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.task, self.agent_name, self.model, self.number = task, agent_name, model, number
+        for mark in marks_of(task):
+            self.add_marker(mark)
+        self.extra_keyword_matches.update(task.skills, task.tags)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Locate the item at its YAML; the title is what heads a failure."""
+        return self.path, 0, f"{self.task.task_id} [{self.name}]"
+
+
+def run_task(uniclaw_attempt: Callable[[], None]) -> None:
+    """Every item's test function: run the attempt and raise its outcome."""
+    uniclaw_attempt()
+
+
+def is_task_file(path: Path, config: pytest.Config) -> bool:
+    """Decide by name, before anything is opened. ``000_…`` folders are upstream's templates."""
+    patterns = config.getini(FILES_INI)
+    return any(fnmatch(path.name, pattern) for pattern in patterns) and not path.parent.name.startswith("000_")
+
+
+def models_of(settings: Settings, task: Task) -> tuple[ModelChoice, ...]:
+    """Return the models to run a task with: the session's, else the task's own."""
+    return tuple(parse_model(text) for text in settings.models or (task.model,))
+
+
+def item_name(agent: str, choice: ModelChoice, *, several: bool, number: int, attempts: int) -> str:
+    """Return ``agent``, ``agent-model`` when several models run, with ``[k]`` for repeats."""
+    name = f"{agent}-{choice.label}" if several else agent
+    return f"{name}[{number}]" if attempts > 1 else name
+
+
+def marks_of(task: Task) -> list[pytest.MarkDecorator]:
+    """Return a task's marks: with arguments for ``-m "suite(id='104')"``, plain ones for ``-m multimodal``."""
+    plain = {task.capability, task.language, *task.tags}
+    plain |= {"services"} if task.services else set()
+    plain |= {"needs_network"} if task.needs_network else set()
+    plain |= {"gui"} if task.gui else set()
+    plain |= {"local"} if task.local else set()
+    marks = [
+        pytest.mark.capability(name=task.capability),
+        pytest.mark.language(code=task.language),
+        pytest.mark.suite(id=task.suite),
+    ]
+    return marks + [getattr(pytest.mark, name) for name in PLAIN_MARKS if name in plain]

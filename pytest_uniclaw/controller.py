@@ -1,0 +1,143 @@
+"""The controller's hooks: prepare the session, gather records, decide the exit status, write the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_uniclaw.collection import TaskItem, is_task_file
+from pytest_uniclaw.errors import SettingsError, TaskError
+from pytest_uniclaw.html import HtmlHooks
+from pytest_uniclaw.options import load_settings
+from pytest_uniclaw.preflight import Wanted
+from pytest_uniclaw.progress import ProgressPrinter
+from pytest_uniclaw.report.gate import GATE_FAILED, GateResult, evaluate_gate, parse_gate
+from pytest_uniclaw.report.record import ItemRecord, crashed_record
+from pytest_uniclaw.report.stats import Summary, summarise
+from pytest_uniclaw.session import DIRECTORY_KEY, RUN_KEY, SessionServices, choose_run
+from pytest_uniclaw.status import Outcome
+from pytest_uniclaw.task import load_task
+from pytest_uniclaw.terminal import write_summary
+
+
+class Controller:
+    """One per session, in the process that the user started."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._services = SessionServices(config)
+        self._records: list[ItemRecord] = []
+        self._selected = 0
+        self._gate: GateResult | None = None
+        self._progress: ProgressPrinter | None = None
+        try:
+            self._rules = parse_gate(load_settings(config).gate)
+        except SettingsError as error:
+            raise pytest.UsageError(str(error)) from None
+        if config.pluginmanager.hasplugin("html") and config.getoption("htmlpath", None):
+            config.pluginmanager.register(HtmlHooks(config, self._records), "uniclaw-html")
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Without workers: prepare as soon as the items are known."""
+        items = [item for item in session.items if isinstance(item, TaskItem)]
+        self._prepare([Wanted(item.task, item.agent_name) for item in items], len(items))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker which run it belongs to."""
+        name = choose_run(self._config)
+        node.workerinput[RUN_KEY], node.workerinput[DIRECTORY_KEY] = name.run, str(name.directory)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        """With workers: prepare from the ids that the first of them collected, before any item is handed out."""
+        wanted = list(wanted_of(self._config, ids))
+        self._prepare(wanted, len(wanted))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Remove what a dead worker left behind."""
+        if error and self._services.prepared and load_settings(self._config).sandbox == "docker":
+            from pytest_uniclaw.sandbox.reaper import remove_owned
+
+            remove_owned(run=choose_run(self._config).run, worker=node.gateway.id)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        """Give the item a dead worker was running its record."""
+        for wanted in wanted_of(self._config, [crashitem]):
+            record = crashed_record(wanted.task, wanted.agent, 1, "the worker process died while running it")
+            report.uniclaw = record.dump()  # type: ignore[attr-defined]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Gather the records as they come in."""
+        data = getattr(report, "uniclaw", None)
+        if data is not None:
+            self._records.append(ItemRecord.model_validate(data))
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Count infra outcomes in a category of their own."""
+        data = getattr(report, "uniclaw", None)
+        if data and data["outcome"] == Outcome.INFRA.value and report.failed:
+            return "infra", "I", "INFRA"
+        return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Decide the exit status: nothing passed is never 0, and a gate never hides 2, 3, 4 or 5."""
+        if self._progress:
+            self._progress.close()
+        self._services.close()
+        if not self._records or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            return
+        if exitstatus == pytest.ExitCode.OK and not any(r.outcome == Outcome.PASSED.value for r in self._records):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self._rules:
+            self._gate = evaluate_gate(self._rules, self._summary())
+            infra = any(r.outcome == Outcome.INFRA.value for r in self._records)
+            good = pytest.ExitCode.TESTS_FAILED if infra else pytest.ExitCode.OK
+            session.exitstatus = good if self._gate.holds else GATE_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the uniclaw section, last of all."""
+        if self._records:
+            place = str(choose_run(self._config).directory)
+            write_summary(terminalreporter, self._records, self._summary(), self._gate, place)
+
+    def pytest_unconfigure(self) -> None:
+        """Take the session's services down, however it ended."""
+        self._services.close()
+
+    def _prepare(self, wanted: Sequence[Wanted], selected: int) -> None:
+        self._selected = max(self._selected, selected)
+        if self._config.option.collectonly or self._services.prepared or not wanted:
+            return
+        self._services.prepare(wanted)
+        if self._config.get_verbosity() >= 0:
+            self._progress = ProgressPrinter(choose_run(self._config).directory)
+            self._progress.start()
+
+    def _summary(self) -> Summary:
+        return summarise("all", self._records, selected=self._selected)
+
+
+def wanted_of(config: pytest.Config, ids: Iterable[str]) -> Iterable[Wanted]:
+    """Load the tasks that node ids name; ids of other tests and broken packages give nothing."""
+    settings = load_settings(config)
+    loaded: dict[str, Any] = {}
+    for nodeid in ids:
+        file = nodeid.partition("::")[0]
+        path = Path(config.rootpath) / file
+        if not is_task_file(path, config):
+            continue
+        if file not in loaded:
+            try:
+                loaded[file] = load_task(path)
+            except TaskError:
+                loaded[file] = None
+        if loaded[file] is not None:
+            yield Wanted(loaded[file], settings.agent or loaded[file].agent_sys)

@@ -1,0 +1,245 @@
+"""Provisioning: one context manager that turns a spec into a running executor.
+
+Order: private copy and ``pre_exec`` on the host, sandbox, sources and skills, services, the service set, model grant,
+agent configuration. Whatever fails, the exit takes everything down again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pytest_uniclaw.agents.base import ModelAccess, Record, TurnRequest
+from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl
+from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
+from pytest_uniclaw.attempt import Manifest
+from pytest_uniclaw.errors import UniclawError
+from pytest_uniclaw.judge.base import Evidence
+from pytest_uniclaw.models.client import Gateway
+from pytest_uniclaw.models.exchange import rebuild_messages
+from pytest_uniclaw.models.grants import Call, Grant, GrantRequest
+from pytest_uniclaw.package import HiddenFolder, Reader, open_hidden, private_copy
+from pytest_uniclaw.preexec import run_pre_exec
+from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Entry, Pulse, Sandbox, SandboxSpec, TurnLimits
+from pytest_uniclaw.sandbox.services import Running, export_state, start_services
+from pytest_uniclaw.spec import AttemptSpec
+from pytest_uniclaw.store import write_bytes, write_json, write_text
+from pytest_uniclaw.task import Task, Variant, resolve_variant
+
+MODEL_URL = "http://127.0.0.1:4010/v1"
+"""Where an executor finds its model: the forwarder inside its own sandbox."""
+
+
+@dataclass(frozen=True)
+class TurnEvidence:
+    """What a turn left: its evidence folder, what was collected, the whole session's records, facts about both."""
+
+    evidence: Evidence
+    manifest: Manifest
+    records: tuple[Record, ...]
+    answer: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass
+class Executor:
+    """A provisioned executor: an agent in its sandbox, with services and a model grant."""
+
+    spec: AttemptSpec
+    task: Task
+    variant: Variant
+    sandbox: Sandbox
+    services: tuple[Running, ...]
+    gateway: Gateway | None = None
+    grant: Grant | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def turn(self, number: int, message: str, limits: TurnLimits) -> Completed:
+        """Run one turn of the agent; its output is logged to ``turns/<n>/agent.log``."""
+        log = self.turn_folder(number) / "agent.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        pulse = PulseReader(self.gateway, self.spec.attempt_id)
+        request = TurnRequest(number, message, limits, pulse, log, self.environment)
+        return self.spec.agent.turn(self.sandbox, request)
+
+    def collect(self, number: int, limits: CollectLimits | None = None) -> TurnEvidence:
+        """Export state, freeze, copy deliverables and transcript out, and normalise them.
+
+        Raises what the sandbox raises; after :class:`SandboxLost` use :meth:`salvage`.
+        """
+        folder = self.turn_folder(number)
+        evidence = Evidence(folder / "evidence")
+        flags = export_state(self.sandbox, self.services, evidence.state)
+        wanted = {self.sandbox.paths.results: evidence.results}
+        sources = list(self.spec.agent.transcript_sources(self.sandbox))
+        wanted.update({source: folder / "raw" / str(index) for index, source in enumerate(sources)})
+        manifests = self.sandbox.collect(wanted, limits or CollectLimits())
+        records = self.spec.agent.read_transcript(folder / "raw") if sources else ()
+        return self._write(number, records, manifests[self.sandbox.paths.results], tuple(flags))
+
+    def salvage(self, number: int) -> TurnEvidence:
+        """Return what is known of a turn whose sandbox is gone: the conversation the gateway saw."""
+        return self._write(number, (), Manifest(), ())
+
+    def calls(self) -> Sequence[Call]:
+        """Return the executor's model calls so far."""
+        return self.gateway.calls(self.spec.attempt_id, "executor") if self.gateway else ()
+
+    def waited(self) -> float:
+        """Return the seconds providers made this attempt wait so far."""
+        return self.gateway.activity(self.spec.attempt_id).waited_seconds if self.gateway else 0.0
+
+    def turn_folder(self, number: int) -> Path:
+        """Return the host folder of a turn."""
+        return self.spec.directory / "turns" / str(number)
+
+    def _write(self, number: int, records: tuple[Record, ...], manifest: Manifest, flags: tuple[str, ...]) -> TurnEvidence:
+        if log := self._exchange_log():
+            records, rebuilt = complete_last_turn(records, records_from_messages(rebuild_messages(log)))
+            flags += ("transcript_rebuilt",) if rebuilt else ()
+        records, images = move_images_out(records)
+        evidence = Evidence(self.turn_folder(number) / "evidence")
+        for folder in (evidence.results, evidence.state):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name, image in images.items():
+            write_bytes(evidence.folder / name, image)
+        write_bytes(evidence.folder / "transcript.jsonl", to_jsonl(records))
+        write_json(evidence.folder / "tool_usage.json", tool_usage(records))
+        write_json(evidence.folder / "manifest.json", manifest.model_dump(mode="json"))
+        answer = final_answer(records) or self._last_output(number)
+        return TurnEvidence(evidence, manifest, records, answer, flags)
+
+    def _last_output(self, number: int) -> str:
+        log = self.turn_folder(number) / "agent.log"
+        return log.read_bytes()[-2000:].decode("utf-8", "replace").strip() if log.is_file() else ""
+
+    def _exchange_log(self) -> Path | None:
+        log = exchange_folder(self.spec.directory)
+        return log if self.grant is not None and log.is_dir() else None
+
+
+
+@dataclass
+class PulseReader:
+    """Reads the signs of life of one turn; provider waiting counts from the turn's start."""
+
+    gateway: Gateway | None
+    attempt: str
+    base: float | None = None
+
+    def __call__(self) -> Pulse:
+        """Ask the gateway; without one, silence is judged by output alone."""
+        if self.gateway is None:
+            return Pulse()
+        activity = self.gateway.activity(self.attempt)
+        if self.base is None:
+            self.base = activity.waited_seconds
+        return Pulse(
+            idle=activity.last_event, busy=activity.calls_in_flight > 0, waited=activity.waited_seconds - self.base
+        )
+
+
+def exchange_folder(directory: Path) -> Path:
+    """Return where an attempt's exchange log of the executor's calls is kept."""
+    return directory / "exchange" / "executor"
+
+
+@dataclass(frozen=True)
+class Unprovisioned:
+    """An executor that could not be provisioned; ``run_attempt`` gives the error its status and tries again."""
+
+    spec: AttemptSpec
+    error: Exception
+
+
+@contextmanager
+def provision(spec: AttemptSpec) -> Iterator[Executor | Unprovisioned]:
+    """As :func:`open_executor`, but a declared error is yielded instead of raised, for the loop to deal with."""
+    with ExitStack() as stack:
+        try:
+            opened: Executor | Unprovisioned = stack.enter_context(open_executor(spec))
+        except (UniclawError, OSError) as error:
+            opened = Unprovisioned(spec, error)
+        yield opened
+
+
+@contextmanager
+def open_executor(spec: AttemptSpec) -> Iterator[Executor]:
+    """Provision sandbox, services, grant and agent of a spec.
+
+    Raises :class:`PreExecError`, :class:`InfraError`, :class:`EngineError` or :class:`TaskUnavailable`; on exit the
+    grant is revoked and the sandbox removed, whatever happened.
+    """
+    started = time.monotonic()
+    variant = resolve_variant(spec.task, spec.run.snapshot_mode)
+    environment = spec.run.privacy.environment(variant.privacy_keys) | dict(variant.environment)
+    with ExitStack() as stack:
+        package = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="uniclaw-package-")))
+        task = private_copy(spec.task, package)
+        run_pre_exec(
+            task, privacy=environment, environment_base=spec.run.environment, log=spec.directory / "pre_exec.log",
+            locks=spec.run.directory / "locks",
+        )  # fmt: skip
+        sandbox = stack.enter_context(spec.provider.open(sandbox_spec(spec)))
+        sandbox.put(input_entries(task, variant, sandbox))
+        services = start_services(sandbox, task, environment)
+        sandbox.keep()
+        executor = Executor(spec, task, variant, sandbox, services, environment=environment)
+        access = _grant(spec, task, executor, stack)
+        spec.agent.prepare(sandbox, task, access)
+        write_text(spec.directory / "provisioned", f"{time.monotonic() - started:.3f} s\n")
+        yield executor
+
+
+def sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
+    """Return what the provider must make for a spec; nothing in it is secret."""
+    network: Literal["isolated", "internet"] = "internet" if spec.network == "internet" else "isolated"
+    return SandboxSpec(
+        owner=spec.owner, image=spec.agent.image, user="root" if spec.user == "root" else "agent", network=network,
+        memory=spec.memory, cpus=spec.task.cpus or 0.0, gateway=spec.gateway.agent_socket.parent if spec.gateway else None,
+        lifetime=spec.budget.total_seconds + spec.budget.max_waiting_seconds + 3600.0,
+        environment=dict(spec.run.proxies) if network == "internet" else {},
+    )
+
+
+def input_entries(task: Task, variant: Variant, sandbox: Sandbox) -> list[Entry]:
+    """Return what the executor finds at its start: the sources that are not withheld, and the declared skills."""
+    paths, user = sandbox.paths, sandbox.user
+    entries = []
+    sources = task.folder / "sources"
+    children = sorted(sources.iterdir()) if sources.is_dir() else []
+    for child in children:
+        if child.name not in variant.excluded_sources:
+            entries.append(Entry(f"{paths.sources}/{child.name}", source=child, user=user))
+    for skill in task.skills:
+        folder = task.folder / "skills" / skill
+        if folder.is_dir():
+            entries.append(Entry(f"{paths.skills}/{skill}", source=folder, user=user))
+    return entries
+
+
+def _grant(spec: AttemptSpec, task: Task, executor: Executor, stack: ExitStack) -> ModelAccess | None:
+    """Make the executor's grant, and have it revoked on the way out."""
+    if spec.model is None or spec.gateway is None:
+        return None
+    gateway = Gateway(spec.gateway)
+    script = spec.model.script
+    if spec.model.scripted and script is None:
+        script = open_hidden(task, HiddenFolder.SCRIPT, Reader.SCRIPTED_PROVIDER) / "model.yaml"
+    grant = gateway.grant(
+        GrantRequest(
+            attempt=spec.attempt_id, role="executor", model=spec.model.name, provider=spec.model.provider,
+            upstream_model=spec.model.name, script=script, log=exchange_folder(spec.directory),
+            secrets=spec.run.privacy.secrets(),
+        )
+    )
+    executor.gateway, executor.grant = gateway, grant
+    stack.callback(gateway.revoke, grant)
+    return ModelAccess(MODEL_URL, grant.key, grant.model)
+
+

@@ -1,0 +1,191 @@
+"""The fixtures of an item. Each may be overridden in a ``conftest.py`` beside the tasks; the docstring says when."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_uniclaw.agents.base import Agent
+from pytest_uniclaw.agents.registry import load_agent
+from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.budget import Budget
+from pytest_uniclaw.collection import TaskItem
+from pytest_uniclaw.errors import SettingsError, TaskUnavailable
+from pytest_uniclaw.executor import Executor, Unprovisioned, provision
+from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
+from pytest_uniclaw.judge.base import Simulator, Supervisor
+from pytest_uniclaw.loop import run_attempt
+from pytest_uniclaw.options import load_settings
+from pytest_uniclaw.outcome import RECORD, raise_outcome
+from pytest_uniclaw.package import unavailable
+from pytest_uniclaw.progress import sink_of
+from pytest_uniclaw.report.record import record_of, skipped_record
+from pytest_uniclaw.session import RunInfo, run_info
+from pytest_uniclaw.spec import AttemptSpec, RunContext, digests
+from pytest_uniclaw.status import INFRA_STATUSES
+from pytest_uniclaw.store import new_attempt_directory, stored_attempt, task_directory
+from pytest_uniclaw.task import Service, Task
+
+Replay = tuple[Path, Attempt]
+
+
+@pytest.fixture
+def task(request: pytest.FixtureRequest) -> Task:
+    """The task of the item. Override to change a loaded task for a whole folder of tasks."""
+    item: TaskItem = request.node
+    return item.task
+
+
+@pytest.fixture
+def agent(request: pytest.FixtureRequest) -> Agent:
+    """The executor's adapter. Override to plug in an agent of your own without an entry point."""
+    item: TaskItem = request.node
+    try:
+        return load_agent(item.agent_name)
+    except SettingsError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.fixture
+def services(task: Task) -> tuple[Service, ...]:
+    """The services beside the executor. Override to run a task without its services or with others."""
+    return task.services
+
+
+@pytest.fixture
+def supervisor(pytestconfig: pytest.Config) -> Supervisor:
+    """The hidden grader. Override to grade with one of your own."""
+    return load_supervisor(load_settings(pytestconfig).supervisor)
+
+
+@pytest.fixture
+def simulator(pytestconfig: pytest.Config) -> Simulator:
+    """The user simulator. Override to let another user write the follow-ups."""
+    return load_simulator(load_settings(pytestconfig).simulator)
+
+
+@pytest.fixture
+def budget(task: Task, pytestconfig: pytest.Config) -> Budget:
+    """The limits in executor seconds and follow-ups. Override to give a folder of tasks other limits."""
+    settings = load_settings(pytestconfig)
+    return Budget(
+        turn_seconds=settings.turn_seconds or task.turn_seconds,
+        total_seconds=settings.total_seconds or task.total_seconds,
+        followups=task.followups if settings.followups is None else settings.followups,
+        silence_seconds=settings.silence_seconds,
+    )
+
+
+@pytest.fixture
+def artifacts(request: pytest.FixtureRequest, task: Task, agent: Agent, uniclaw_run: RunInfo) -> Path:
+    """The folder of the task's attempts in the run directory. Override to keep artifacts elsewhere."""
+    item: TaskItem = request.node
+    slug = item.model.slug if agent.needs_model else "no-model"
+    return task_directory(uniclaw_run.directory, item.number, agent.name, slug, task.category, task.task_id)
+
+
+@pytest.fixture
+def uniclaw_run(pytestconfig: pytest.Config) -> RunInfo:
+    """What the controller prepared for this session: run id, run directory, gateway. Not meant to be overridden."""
+    return run_info(pytestconfig)
+
+
+@pytest.fixture
+def attempt_spec(
+    request: pytest.FixtureRequest, task: Task, agent: Agent, services: tuple[Service, ...], supervisor: Supervisor,
+    simulator: Simulator, budget: Budget, artifacts: Path, uniclaw_run: RunInfo,
+) -> AttemptSpec:  # fmt: skip
+    """The frozen description of this attempt. Override to change any part of it at once."""
+    item: TaskItem = request.node
+    settings = load_settings(item.config)
+    _skip_unavailable(item, task, agent, uniclaw_run.context)
+    model = item.model if agent.needs_model else None
+    _check_kinds(request, agent=agent, supervisor=supervisor, simulator=simulator, budget=budget)
+    return AttemptSpec(
+        task=dataclasses.replace(task, services=services), agent=agent, provider=load_provider(settings.sandbox),
+        supervisor=supervisor, simulator=simulator, budget=budget, run=uniclaw_run.context, number=item.number,
+        directory=artifacts, model=model, gateway=uniclaw_run.gateway if model else None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def uniclaw_replay(attempt_spec: AttemptSpec, pytestconfig: pytest.Config) -> Replay | None:
+    """A stored attempt that stands for this one under ``--uniclaw-resume``, else None."""
+    if not load_settings(pytestconfig).resume:
+        return None
+    stored = stored_attempt(attempt_spec.directory, digests(attempt_spec))
+    return stored if stored and stored[1].status not in INFRA_STATUSES else None
+
+
+@pytest.fixture
+def executor(attempt_spec: AttemptSpec, uniclaw_replay: Replay | None) -> Iterator[Executor | Unprovisioned | None]:
+    """The agent in its sandbox with services and model, ready for the first turn. Override to provision otherwise."""
+    if uniclaw_replay is not None:
+        yield None
+        return
+    spec = dataclasses.replace(attempt_spec, directory=new_attempt_directory(attempt_spec.directory))
+    with provision(spec) as opened:
+        yield opened
+
+
+@pytest.fixture
+def uniclaw_attempt(
+    request: pytest.FixtureRequest, attempt_spec: AttemptSpec, uniclaw_replay: Replay | None,
+    executor: Executor | Unprovisioned | None,
+) -> Callable[[], None]:  # fmt: skip
+    """Run the attempt and raise its outcome; what every item's test function calls."""
+
+    def run() -> None:
+        item: TaskItem = request.node
+        settings = load_settings(item.config)
+        if uniclaw_replay is not None:
+            directory, attempt = uniclaw_replay
+        else:
+            if executor is None:
+                raise TypeError("an overridden `executor` fixture must yield an Executor")
+            if isinstance(executor, Unprovisioned) and isinstance(executor.error, TaskUnavailable):
+                _skip(item, str(executor.error))
+            directory = executor.spec.directory
+            attempt = run_attempt(executor.spec, sink_of(item.config, item.nodeid), executor)
+        record = record_of(attempt_spec.task, attempt, settings.partial, directory, replayed=uniclaw_replay is not None)
+        item.stash[RECORD] = record
+        raise_outcome(record)
+
+    return run
+
+
+def _skip_unavailable(item: TaskItem, task: Task, agent: Agent, context: RunContext) -> None:
+    """Skip a task that this machine or this sandbox cannot run, with its name and the reason."""
+    settings = load_settings(item.config)
+    if reason := unavailable(task, context.privacy, context.snapshot_mode):
+        _skip(item, reason)
+    if load_provider(settings.sandbox).trusted_only and not task.local:
+        _skip(item, f"{task.task_id}: not marked `uniclaw: {{local: true}}`, so it does not run in the local sandbox")
+
+
+def _skip(item: TaskItem, reason: str) -> None:
+    item.stash[RECORD] = skipped_record(item.task, item.agent_name, item.number, reason)
+    pytest.skip(reason)
+
+
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "agent": ("name", "version", "image", "prepare", "turn", "transcript_sources", "read_transcript", "finish"),
+    "supervisor": ("name", "version", "assess"),
+    "simulator": ("name", "version", "reply"),
+    "budget": ("turn_seconds", "total_seconds", "followups", "silence_seconds"),
+}
+
+
+def _check_kinds(request: pytest.FixtureRequest, **values: Any) -> None:
+    """Name the conftest whose override is not what it stands for."""
+    for name, value in values.items():
+        missing = [part for part in _NEEDED[name] if not hasattr(value, part)]
+        if missing:
+            where = [d.baseid or "the plugin" for d in request._fixturemanager.getfixturedefs(name, request.node) or ()]
+            raise pytest.UsageError(
+                f"fixture `{name}` (overridden in {where[-1]}) returned {value!r}, which lacks {', '.join(missing)}"
+            )

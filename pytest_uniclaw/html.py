@@ -1,0 +1,144 @@
+"""pytest-html: columns for score, capability, turns and time, a checkpoint table and links per row.
+
+Registered only where pytest-html is installed. Everything is escaped here: html cells and extras are raw.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_uniclaw.report.record import ItemRecord
+from pytest_uniclaw.report.stats import group_by, headline, summarise
+
+COLUMNS = (("score", "Score"), ("capability", "Capability"), ("turns", "Turns"), ("executor", "Executor s"))
+STYLE = (
+    "<style>.uniclaw{border-collapse:collapse;margin:.4em 0;font-size:12px}.uniclaw td,.uniclaw th"
+    "{border:1px solid #ccc;padding:2px 8px;text-align:left;vertical-align:top}.uniclaw .n{text-align:right}"
+    ".uniclaw .met{background:#e6f4ea}.uniclaw .partial{background:#fff4d6}.uniclaw .unmet{background:#fde7e7}</style>"
+)
+
+
+class HtmlHooks:
+    """Hooks of pytest-html and the report extras, on the controller."""
+
+    def __init__(self, config: pytest.Config, records: list[ItemRecord]) -> None:
+        self._records = records
+        self._folder = Path(str(config.getoption("htmlpath", "") or ".")).resolve().parent
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Give a reported item its tables and links."""
+        data = getattr(report, "uniclaw", None)
+        if data and report.when in {"call", "setup"}:
+            record = ItemRecord.model_validate(data)
+            report.extras = [  # type: ignore[attr-defined]
+                {"name": "uniclaw", "format_type": "html", "content": details(record), "mime_type": "", "extension": ""},
+                *self._links(record),
+            ]
+
+    def pytest_html_results_table_header(self, cells: list[str]) -> None:
+        """Insert our columns after the test's name."""
+        for offset, (name, title) in enumerate(COLUMNS):
+            cells.insert(2 + offset, f'<th class="sortable" data-column-type="{name}">{title}</th>')
+
+    def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:
+        """Insert our cells, empty ones for a row that is no task."""
+        data = getattr(report, "uniclaw", None)
+        record = ItemRecord.model_validate(data) if data else None
+        for offset, (name, _) in enumerate(COLUMNS):
+            cells.insert(2 + offset, f'<td class="col-{name}">{cell(record, name)}</td>')
+
+    def pytest_html_results_summary(self, prefix: list[str], summary: list[str], postfix: list[str]) -> None:
+        """Put the headline and the rates above the table."""
+        if self._records:
+            prefix.append(STYLE + rates(self._records))
+
+    def pytest_html_report_title(self, report: Any) -> None:
+        """Name the report."""
+        report.title = "pytest-uniclaw"
+
+    def _links(self, record: ItemRecord) -> list[dict[str, str]]:
+        if not record.directory:
+            return []
+        target = os.path.relpath(record.directory, self._folder)
+        pairs = [("artifacts", target), ("transcript", f"{target}/transcript.jsonl"), ("record", f"{target}/uniclaw.json")]
+        return [
+            {"name": name, "format_type": "url", "content": link, "mime_type": "", "extension": ""}
+            for name, link in pairs
+        ]
+
+
+def cell(record: ItemRecord | None, name: str) -> str:
+    """Return the content of one cell."""
+    if record is None:
+        return ""
+    texts = {
+        "score": f"{record.score:.2f}", "capability": escape(record.capability), "turns": str(len(record.turns)),
+        "executor": f"{record.seconds:.1f}",
+    }  # fmt: skip
+    return texts[name]
+
+
+def rates(records: Sequence[ItemRecord]) -> str:
+    """Return the headline and the table of PR, AS and coverage per executor and capability."""
+    groups = group_by(records, lambda r: f"{r.agent} {r.model}".strip() + f" · {r.capability}")
+    rows = "".join(
+        f"<tr><td>{escape(g.name)}</td><td class=n>{_rate(g.pass_rate)}</td><td class=n>{_rate(g.average_score)}</td>"
+        f"<td class=n>{g.judged}/{g.selected}</td></tr>"
+        for g in [*groups, summarise("all", records)]
+    )
+    head = "<tr><th>executor · capability</th><th>PR</th><th>AS</th><th>judged</th></tr>"
+    return f"<h2>{escape(headline(summarise('all', records)))}</h2><table class=uniclaw>{head}{rows}</table>"
+
+
+def details(record: ItemRecord) -> str:
+    """Return the reason, the checkpoint table, the caps and the turns of one attempt."""
+    parts = [f"<p>{escape(record.status)}: {escape(record.reason)}</p>"]
+    if record.checkpoints:
+        parts.append(_checkpoints(record))
+    if record.turns:
+        parts.append(_turns(record))
+    return STYLE + "".join(parts)
+
+
+def _checkpoints(record: ItemRecord) -> str:
+    rows = "".join(
+        f"<tr class={c.state.value}><td>{escape(c.id)}</td><td>{escape(c.name)}</td><td class=n>{c.earned:.2f}</td>"
+        f"<td class=n>{c.weight:.2f}</td><td>{c.state.value}</td><td>{escape(c.rationale)}</td></tr>"
+        for c in record.checkpoints
+    )
+    rows += "".join(
+        f"<tr class=unmet><td>cap</td><td>{escape(c.id)}</td><td class=n>≤ {c.value:.2f}</td><td></td>"
+        f"<td>triggered</td><td>{escape(c.rationale)}</td></tr>"
+        for c in record.caps
+        if c.triggered
+    )
+    rows += "".join(f"<tr class=unmet><td>fatal</td><td colspan=5>{escape(f)}</td></tr>" for f in record.fatal)
+    head = "<tr><th>id</th><th>checkpoint</th><th>earned</th><th>weight</th><th>state</th><th>rationale</th></tr>"
+    return f"<table class=uniclaw>{head}{rows}</table>"
+
+
+def _turns(record: ItemRecord) -> str:
+    rows = "".join(
+        f"<tr><td class=n>{t.number}</td><td class=n>{t.seconds:.1f} s</td><td class=n>{_rate(t.score)}</td>"
+        f"<td>{escape(_handoff(t.handoff))}</td><td>{escape(t.follow_up)}</td></tr>"
+        for t in record.turns
+    )
+    head = "<tr><th>turn</th><th>executor</th><th>score</th><th>handoff</th><th>next user message</th></tr>"
+    return f"<table class=uniclaw>{head}{rows}</table>"
+
+
+def _handoff(handoff: Any) -> str:
+    if handoff is None:
+        return ""
+    return f"{handoff.verdict}, {handoff.attempt_state}, {'' if handoff.recoverable else 'not '}recoverable, {handoff.score:.2f}"
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

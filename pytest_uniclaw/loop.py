@@ -1,0 +1,95 @@
+"""The closed loop: executor, hidden supervisor, user simulator, rewriter (paper section 3; design section 2).
+
+``run_attempt`` knows protocols only: no engine, no pytest. It returns an :class:`Attempt` for every way an attempt
+can end; only a fault of this project itself escapes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+
+from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.errors import (
+    GradingError,
+    InfraError,
+    PreExecError,
+    SandboxLost,
+    SettingsError,
+    SimulatorError,
+    TaskError,
+)
+from pytest_uniclaw.executor import Executor, Unprovisioned, open_executor
+from pytest_uniclaw.prompts import first_message
+from pytest_uniclaw.record import record_attempt
+from pytest_uniclaw.spec import AttemptSpec
+from pytest_uniclaw.status import Status
+from pytest_uniclaw.task import public_view
+from pytest_uniclaw.turn import Course, Sink, next_message, play_turn
+from pytest_uniclaw.verdict import Decision
+
+
+def run_attempt(spec: AttemptSpec, sink: Sink = lambda event: None, executor: Executor | Unprovisioned | None = None) -> Attempt:
+    """Run one attempt to its end and record it in ``spec.directory``.
+
+    ``executor`` is an already opened one (a fixture's); without it, and for every retry after an infrastructure
+    error, a fresh one is opened here.
+    """
+    started, clock = datetime.now(UTC), time.monotonic()
+    tries = 0
+    while True:
+        tries += 1
+        course = Course()
+        _guarded(course, _opened(spec, executor), sink)
+        executor = None
+        if course.blocked not in {Status.INFRA_ERROR, Status.RATE_LIMIT} or tries > spec.run.infra_retries:
+            break
+        sink({"what": "retry", "why": course.problem})
+    return record_attempt(spec, course, started=started, wall=time.monotonic() - clock, tries=tries)
+
+
+@contextmanager
+def _opened(spec: AttemptSpec, executor: Executor | Unprovisioned | None) -> Iterator[Executor]:
+    """Yield the given executor, raise what kept it from being provisioned, or open a fresh one."""
+    if isinstance(executor, Unprovisioned):
+        raise executor.error
+    with nullcontext(executor) if executor else open_executor(spec) as opened:
+        yield opened
+
+
+def _guarded(course: Course, opened: AbstractContextManager[Executor], sink: Sink) -> None:
+    """Play one try; every declared error becomes the status that the design gives it."""
+    try:
+        with opened as executor:
+            _play(course, executor, sink)
+    except PreExecError as error:
+        course.block(Status.PRE_EXEC_FAILED, error)
+    except InfraError as error:
+        course.block(Status.RATE_LIMIT if error.kind == "rate_limit" else Status.INFRA_ERROR, error)
+    except (TaskError, SettingsError) as error:
+        course.block(Status.PRE_EXEC_FAILED, error)
+    except GradingError as error:
+        course.block(Status.UNJUDGED, error)
+    except SimulatorError as error:
+        course.block(Status.SIMULATOR_ERROR, error)
+    except SandboxLost as error:
+        course.problem = str(error)
+        course.note(f"sandbox_lost:{error.cause}")
+    except OSError as error:
+        course.block(Status.INFRA_ERROR, f"the host failed: {error}")
+
+
+def _play(course: Course, executor: Executor, sink: Sink) -> None:
+    """Alternate executor turns and verdicts until the verdict is final, or turns or executor time run out."""
+    budget = executor.spec.budget
+    view = public_view(executor.task, executor.variant)
+    messages = [first_message(view, executor.sandbox.paths, gui=executor.task.gui)]
+    for number in range(1, budget.turns + 1):
+        sink({"what": "turn", "turn": number, "of": budget.turns})
+        verdict, answer = play_turn(course, executor, number, messages[-1], sink)
+        course.global_timeout = budget.exhausted(course.spent)
+        if verdict.decision is not Decision.CONTINUE or number == budget.turns or course.global_timeout:
+            return
+        messages.append(next_message(course, executor, view, answer, messages))

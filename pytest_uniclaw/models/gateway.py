@@ -1,0 +1,181 @@
+"""The agents' side of the gateway: ``/v1/chat/completions`` and ``/v1/models`` for holders of a virtual key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from pytest_uniclaw.models.call import RunningCall
+from pytest_uniclaw.models.chat import Json, usage_only
+from pytest_uniclaw.models.failure import CallFailed
+from pytest_uniclaw.models.grants import SCRIPT, CallClass, Provider
+from pytest_uniclaw.models.ledger import Ledger
+from pytest_uniclaw.models.provider import Backend
+from pytest_uniclaw.models.registry import Lease, Registry
+from pytest_uniclaw.models.sse import DONE, encode
+
+MAX_BODY = 64 << 20
+"""Bytes of a request, after decompression."""
+_LARGE = 1 << 20
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+
+class AgentApp:
+    """The handlers. Role and attempt of a call come from its key, never from the request."""
+
+    def __init__(
+        self, registry: Registry, ledger: Ledger, backends: Mapping[str, Backend], providers: Mapping[str, Provider]
+    ) -> None:
+        self._registry = registry
+        self._ledger = ledger
+        self._backends = backends
+        self._providers = providers
+
+    def application(self) -> web.Application:
+        """The aiohttp application; anything but its two routes is a 404 in OpenAI's shape."""
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[_openai_errors])
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        return app
+
+    async def _models(self, request: web.Request) -> web.Response:
+        lease = self._lease(request)
+        model = {"id": lease.request.model, "object": "model", "created": 0, "owned_by": "uniclaw"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        lease = self._lease(request)
+        task = asyncio.current_task()
+        assert task is not None
+        call = RunningCall(lease, self._ledger)
+        lease.running.add(task)
+        try:
+            return await self._answer(request, call)
+        except CallFailed as failure:
+            call.failed(failure)
+            call.close()
+            return _error(request, failure)
+        except (asyncio.CancelledError, ConnectionResetError):
+            call.client_left()
+            raise
+        finally:
+            lease.running.discard(task)
+            call.close()
+
+    def _lease(self, request: web.Request) -> Lease:
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        lease = self._registry.find(key.strip()) if scheme.lower() == "bearer" else None
+        if lease is None:
+            text = "unknown, revoked or expired key; the gateway takes its own uck- keys only"
+            raise CallFailed(CallClass.AUTH, 401, text)
+        return lease
+
+    async def _answer(self, request: web.Request, call: RunningCall) -> web.StreamResponse:
+        body, size = await _read(request)
+        call.stream = body.get("stream") is True
+        _check(body, call.lease.request.model)
+        await call.log_request(body, size)
+        call.lease.spend_call()
+        asked_usage = _wants_usage(body)
+        async with self._backends[call.lease.request.provider].open(self._outgoing(body, call), call) as answer:
+            if isinstance(answer, dict):
+                call.completed(answer)
+                call.close()
+                return web.json_response(answer)
+            return await _stream(request, call, answer, with_usage=asked_usage)
+
+    def _outgoing(self, body: Json, call: RunningCall) -> Json:
+        """The request for the provider: its own model name, and usage asked for in streams."""
+        asked = call.lease.request
+        outgoing = body | {"model": asked.upstream_model or asked.model}
+        usage = asked.provider == SCRIPT or self._providers[asked.provider].stream_usage
+        if call.stream and usage:
+            options = body.get("stream_options")
+            outgoing["stream_options"] = (options if isinstance(options, dict) else {}) | {"include_usage": True}
+        return outgoing
+
+
+async def _stream(
+    request: web.Request, call: RunningCall, answer: AsyncIterator[Json], *, with_usage: bool
+) -> web.StreamResponse:
+    """Pass chunks on as they come. The call is written down before the client can know that it ended."""
+    headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    try:
+        async for chunk in answer:
+            call.chunk(chunk)
+            if with_usage or not usage_only(chunk):
+                await response.write(encode(chunk))
+    except CallFailed as failure:
+        call.failed(failure)
+        call.close()
+        await response.write(encode(failure.body()))
+    else:
+        call.completed()
+        call.close()
+        await response.write(DONE)
+    await response.write_eof()
+    return response
+
+
+async def _read(request: web.Request) -> tuple[Json, int]:
+    """The decoded body and its size in bytes. Raises CallFailed for what is not a JSON object."""
+    try:
+        data = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        text = f"the request is larger than {MAX_BODY >> 20} MiB"
+        raise CallFailed(CallClass.BAD_REQUEST, 413, text) from error
+    try:
+        body = await asyncio.to_thread(json.loads, data) if len(data) > _LARGE else json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise CallFailed(CallClass.BAD_REQUEST, 400, "the body is not a JSON object")
+    return body, len(data)
+
+
+def _check(body: Json, model: str) -> None:
+    """Refuse what no provider could answer, or what the key does not cover. Raises CallFailed."""
+    if body.get("model") != model:
+        text = f"the model {body.get('model')!r} does not exist for this key; it may use {model!r}"
+        raise CallFailed(CallClass.BAD_REQUEST, 404, text, code="model_not_found")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise CallFailed(CallClass.BAD_REQUEST, 400, "'messages' must be a list of at least one message")
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            raise CallFailed(CallClass.BAD_REQUEST, 400, f"'messages[{index}]' must be an object with a known role")
+    if not isinstance(body.get("stream"), bool | None):
+        raise CallFailed(CallClass.BAD_REQUEST, 400, "'stream' must be true or false")
+
+
+def _wants_usage(body: Json) -> bool:
+    options = body.get("stream_options")
+    return isinstance(options, dict) and options.get("include_usage") is True
+
+
+def _error(request: web.Request, failure: CallFailed) -> web.Response:
+    if failure.answer == "drop" and request.transport is not None:
+        request.transport.abort()
+    if failure.answer == "raw":
+        headers = {"x-uniclaw-class": failure.call_class.value}
+        return web.Response(status=failure.status, text=failure.raw, content_type="text/html", headers=headers)
+    return web.json_response(failure.body(), status=failure.status, headers=failure.headers())
+
+
+@web.middleware
+async def _openai_errors(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Everything the agent hears of an error has OpenAI's shape."""
+    try:
+        response: web.StreamResponse = await handler(request)
+        return response
+    except CallFailed as failure:
+        return _error(request, failure)
+    except web.HTTPException as error:
+        text = f"{request.method} {request.path}: {error.reason}; here are /v1/chat/completions and /v1/models"
+        return _error(request, CallFailed(CallClass.BAD_REQUEST, error.status, text))

@@ -1,0 +1,203 @@
+"""The values that cross between the gateway, its clients and the ledger (design.md section 1: Grant, Ledger)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Role = Literal["executor", "supervisor", "user_simulator"]
+SCRIPT = "script"
+"""The provider that needs no key: it says what a ``script/model.yaml`` says."""
+
+
+class CallClass(StrEnum):
+    """What became of one model call."""
+
+    OK = "ok"
+    RATE_LIMIT = "rate_limit"
+    QUOTA = "quota"
+    AUTH = "auth"
+    INFRA = "infra"
+    BAD_UPSTREAM = "bad_upstream"
+    STREAM_BROKEN = "stream_broken"
+    CONTEXT_LENGTH = "context_length"
+    CONTENT_FILTER = "content_filter"
+    BAD_REQUEST = "bad_request"
+    BUDGET = "budget"
+    CANCELLED = "cancelled"
+    REPLAY_MISS = "replay_miss"
+
+
+INFRA_CLASSES = frozenset(
+    {
+        CallClass.RATE_LIMIT,
+        CallClass.QUOTA,
+        CallClass.AUTH,
+        CallClass.INFRA,
+        CallClass.BAD_UPSTREAM,
+        CallClass.STREAM_BROKEN,
+    }
+)
+"""What the executor could not have caused (design invariant 3). ``replay_miss`` is a fault of harness or task."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Provider(_Frozen):
+    """An OpenAI-compatible service: ``base_url`` ends before ``/chat/completions``.
+
+    ``stream_usage`` asks for token counts in streams (``stream_options.include_usage``); a service that refuses the
+    option needs False, and its streamed calls then have unknown token counts.
+    """
+
+    name: str
+    base_url: str
+    api_key: str = Field("", repr=False)
+    stream_usage: bool = True
+
+    @field_validator("name")
+    @classmethod
+    def _free_name(cls, value: str) -> str:
+        if not value or value == SCRIPT:
+            raise ValueError(f"a provider needs a name other than {SCRIPT!r}, which is built in")
+        return value
+
+    @field_validator("base_url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return value.rstrip("/")
+
+
+class Tuning(_Frozen):
+    """Limits of upstream calls, in seconds.
+
+    ``idle_seconds`` without a byte end a call; ``backoff_seconds`` is the first back-off, doubled each try up to
+    ``backoff_cap_seconds`` and drawn with full jitter; a Retry-After above ``give_up_seconds`` is not waited for;
+    ``max_wait_seconds`` bounds all waiting of one call.
+    """
+
+    idle_seconds: float = Field(300.0, gt=0)
+    connect_seconds: float = Field(30.0, gt=0)
+    tries: int = Field(5, ge=1)
+    backoff_seconds: float = Field(0.5, gt=0)
+    backoff_cap_seconds: float = Field(20.0, gt=0)
+    give_up_seconds: float = Field(60.0, gt=0)
+    max_wait_seconds: float = Field(300.0, gt=0)
+
+
+class GatewayConfig(_Frozen):
+    """The first line a gateway reads on stdin. ``temporary`` is a folder that it removes when it ends."""
+
+    directory: Path
+    agent_socket: Path
+    admin_socket: Path
+    providers: dict[str, dict[str, str | bool]] = Field(default_factory=dict, repr=False)
+    tuning: Tuning = Tuning()
+    temporary: Path | None = None
+
+
+class GrantRequest(_Frozen):
+    """What to grant: one model for one role of one attempt.
+
+    ``model`` is the name the client will send, ``upstream_model`` the provider's own. ``script`` is needed for the
+    provider ``script``. ``log`` is the folder of the exchange log. ``secrets`` are values to redact there.
+    ``max_tokens`` counts input and output together. None means no limit.
+    """
+
+    attempt: str = Field(min_length=1)
+    role: Role
+    model: str = Field(min_length=1)
+    provider: str
+    upstream_model: str = ""
+    script: Path | None = None
+    log: Path
+    secrets: tuple[str, ...] = Field((), repr=False)
+    max_calls: int | None = Field(None, ge=0)
+    max_tokens: int | None = Field(None, ge=0)
+    expires_seconds: float | None = Field(None, gt=0)
+
+
+class Grant(_Frozen):
+    """A virtual key. ``key`` is a bearer token; the gateway keeps only its HMAC."""
+
+    id: str
+    key: str = Field(repr=False)
+    model: str
+
+
+class Failure(_Frozen):
+    """One failed try of a call. ``status`` is the provider's HTTP status, None where there was no answer."""
+
+    call_class: CallClass = Field(alias="class")
+    status: int | None = None
+    message: str = ""
+    retry_after: float | None = None
+
+
+class Call(_Frozen):
+    """One ledger row: a model call that has ended.
+
+    ``n`` counts the calls of a grant from 1, ``started`` is ISO 8601 in UTC, ``ms`` the whole and ``ttfb_ms`` the time
+    to the first byte given to the client; ``waited_seconds`` of it went to Retry-After, cool-down and back-off.
+    ``status`` is the HTTP status the client saw (499 when it left). Token counters and cost are None where unknown,
+    never 0 for unknown; ``input_tokens`` includes cached ones. ``tries`` is 0 when no provider was asked.
+    """
+
+    attempt: str
+    role: Role
+    grant: str
+    model: str
+    provider: str
+    n: int
+    started: str
+    call_class: CallClass = Field(alias="class")
+    status: int
+    stream: bool = False
+    tries: int = 0
+    errors: tuple[Failure, ...] = ()
+    ttfb_ms: float | None = None
+    ms: float = 0.0
+    waited_seconds: float = 0.0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost_usd: float | None = None
+    finish_reason: str | None = None
+
+
+class Activity(_Frozen):
+    """Signs of life of an attempt's model calls.
+
+    ``last_event`` is the age in seconds of the newest event (grant, call, chunk, end), None when the attempt has no
+    grant. ``waited_seconds`` counts time in which calls waited for a provider's permission, overlaps once.
+    """
+
+    calls_in_flight: int = 0
+    last_event: float | None = None
+    waited_seconds: float = 0.0
+
+
+def classify_turn(calls: Sequence[Call]) -> CallClass | None:
+    """Return the infra class that ended a turn, None when the last word was the provider's or the executor's.
+
+    ``calls`` are the turn's calls in the order in which they ended (as :meth:`Gateway.calls` gives them). A call that
+    the client left before its first byte says nothing about the provider and is passed over, unless its own tries
+    failed: then it counts as their class. The caller must know that the turn ended unfinished (design invariant 3).
+    """
+    for call in reversed(calls):
+        if call.call_class in INFRA_CLASSES:
+            return call.call_class
+        if call.call_class is not CallClass.CANCELLED or call.ttfb_ms is not None:
+            return None
+        if call.errors and call.errors[-1].call_class in INFRA_CLASSES:
+            return call.errors[-1].call_class
+    return None

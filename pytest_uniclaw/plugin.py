@@ -1,0 +1,72 @@
+"""The hooks of the plugin, and nothing else: each hands over to the module that does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_uniclaw import collection, fixtures, options
+from pytest_uniclaw.controller import Controller
+from pytest_uniclaw.outcome import RECORD, shape_report
+from pytest_uniclaw.report.record import crashed_record
+from pytest_uniclaw.session import watch_parent
+from pytest_uniclaw.terminal import header
+
+agent = fixtures.agent
+artifacts = fixtures.artifacts
+attempt_spec = fixtures.attempt_spec
+budget = fixtures.budget
+executor = fixtures.executor
+services = fixtures.services
+simulator = fixtures.simulator
+supervisor = fixtures.supervisor
+task = fixtures.task
+uniclaw_attempt = fixtures.uniclaw_attempt
+uniclaw_replay = fixtures.uniclaw_replay
+uniclaw_run = fixtures.uniclaw_run
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the options of :data:`pytest_uniclaw.settings.OPTIONS`."""
+    options.add_options(parser, short=options.short_options_wanted(pluginmanager))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register marks; on the controller, resolve the settings and take charge of the session."""
+    for line in collection.MARKER_LINES:
+        config.addinivalue_line("markers", line)
+    options.load_settings(config)
+    if options.is_worker(config):
+        watch_parent()
+    else:
+        config.pluginmanager.register(Controller(config), "uniclaw-controller")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Show what will run."""
+    return header(options.load_settings(config))
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect task files."""
+    if collection.is_task_file(file_path, parent.config):
+        return collection.TaskFile.from_parent(parent, path=file_path)
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the item's record on its report."""
+    report = yield
+    if isinstance(item, collection.TaskItem) and call.when != "teardown":
+        record = item.stash.get(RECORD, None)
+        if record is None and report.failed:
+            record = crashed_record(item.task, item.agent_name, item.number, str(call.excinfo and call.excinfo.value))
+        if record is not None and (call.when == "call" or report.outcome != "passed"):
+            shape_report(record, report)
+    return report

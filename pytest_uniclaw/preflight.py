@@ -1,0 +1,89 @@
+"""Checks that need no container: is there a model, a script, an image, an engine for what was selected?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_uniclaw.agents.base import Agent
+from pytest_uniclaw.agents.registry import load_agent
+from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
+from pytest_uniclaw.modelchoice import ModelChoice, parse_model
+from pytest_uniclaw.package import HiddenFolder, has_hidden
+from pytest_uniclaw.report.gate import parse_gate
+from pytest_uniclaw.settings import Settings
+from pytest_uniclaw.task import Task
+
+GRADER_IMAGE = "grader"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One selected task and the name of its agent."""
+
+    task: Task
+    agent: str
+
+
+def check_models(wanted: Sequence[Wanted], settings: Settings) -> bool:
+    """Make sure every executor that needs a model has one; return whether any does. Raises SettingsError."""
+    needed = False
+    for item in wanted:
+        agent = load_agent(item.agent)
+        if agent.needs_model:
+            needed = True
+            for text in settings.models or (item.task.model,):
+                _check_model(item.task, agent, parse_model(text), text, settings)
+    return needed
+
+
+def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
+    """Make sure sandbox, supervisor, simulator and gate can be used. Raises SettingsError with the remedy."""
+    load_supervisor(settings.supervisor)
+    load_simulator(settings.simulator)
+    provider = load_provider(settings.sandbox)
+    agents = [load_agent(name) for name in dict.fromkeys(item.agent for item in wanted)]
+    if provider.trusted_only and parse_gate(settings.gate):
+        raise SettingsError(f"--gate with --sandbox={provider.name}: that sandbox is not isolation, so it gates nothing")
+    strangers = [agent.name for agent in agents if not agent.trusted]
+    if provider.trusted_only and strangers and not settings.sandbox_given:
+        raise SettingsError(
+            f"{', '.join(strangers)} in the {provider.name} sandbox: only trusted agents (oracle, nop) run there; "
+            f"if you trust it with this machine, say --sandbox={provider.name} on the command line"
+        )
+    provider.check(images_of(agents))
+
+
+def images_of(agents: Iterable[Agent]) -> list[str]:
+    """Return the names of the images that these agents and their grading need."""
+    return list(dict.fromkeys([*(agent.image for agent in agents), GRADER_IMAGE]))
+
+
+def _check_model(task: Task, agent: Agent, choice: ModelChoice, text: str, settings: Settings) -> None:
+    if choice.scripted:
+        _check_script(task, choice)
+        return
+    known = {provider.name: provider for provider in settings.providers}
+    if choice.provider in known:
+        return
+    variable = settings.missing_key_variables[0] if settings.missing_key_variables else "OPENAI_API_KEY"
+    raise SettingsError(
+        f"agent {agent.name} needs a model, and no provider {choice.provider!r} is configured for {text!r} "
+        f"(task {task.task_id}).\n"
+        f"  fix: set {variable}, or add [providers.{choice.provider}] to uniclaw.toml, "
+        "or run the scripted model with --model=script"
+    )
+
+
+def _check_script(task: Task, choice: ModelChoice) -> None:
+    if choice.script is not None:
+        if not choice.script.is_file():
+            raise SettingsError(f"--model=script:{choice.script}: no such file")
+        return
+    path = task.folder / "script" / "model.yaml"
+    if not has_hidden(task, HiddenFolder.SCRIPT) or not path.is_file():
+        raise SettingsError(
+            f"--model=script: {task.task_id} ships no script: {path} does not exist.\n"
+            "  fix: write it, or give one script for all tasks with --model=script:FILE"
+        )

@@ -1,0 +1,1 @@
+"""Reports: upstream's records, statistics and the gate. Nothing here imports pytest."""

@@ -1,0 +1,131 @@
+"""ItemRecord: what a finished item says of itself to reports, as JSON primitives in valid UTF-8 (invariant 9).
+
+This is the one choke point: whatever goes on a pytest report passes :func:`clean`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.status import INFRA_STATUSES, Outcome, PartialPolicy, Status, outcome_of
+from pytest_uniclaw.task import Task
+from pytest_uniclaw.verdict import CapScore, CheckpointScore, Handoff
+
+SKIPPED = "skipped"
+"""Status of an item that did not run; it counts as selected and not judged."""
+
+
+class TurnNote(BaseModel):
+    """One turn in a report row: billed seconds, score, the handoff and the next user message."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    seconds: float
+    finished: bool
+    score: float | None = None
+    handoff: Handoff | None = None
+    follow_up: str = ""
+
+
+class ItemRecord(BaseModel):
+    """One item of a session. ``directory`` is the attempt's folder; ``reason`` is one line."""
+
+    model_config = ConfigDict(frozen=True)
+
+    task_id: str
+    category: str
+    capability: str
+    language: str
+    agent: str
+    model: str = ""
+    number: int = 1
+    status: str
+    outcome: str
+    score: float = 0.0
+    threshold: float = 1.0
+    reason: str = ""
+    seconds: float = 0.0
+    wall_seconds: float = 0.0
+    turns: tuple[TurnNote, ...] = ()
+    checkpoints: tuple[CheckpointScore, ...] = ()
+    caps: tuple[CapScore, ...] = ()
+    fatal: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    tokens: dict[str, int | None] = {}
+    directory: str = ""
+    replayed: bool = False
+
+    @property
+    def judged(self) -> bool:
+        """Whether the item is in the denominator of PR and AS."""
+        return self.status != SKIPPED and Status(self.status) not in INFRA_STATUSES
+
+    def dump(self) -> dict[str, Any]:
+        """Return the record as clean JSON primitives."""
+        cleaned: dict[str, Any] = clean(self.model_dump(mode="json"))
+        return cleaned
+
+
+def record_of(task: Task, attempt: Attempt, policy: PartialPolicy, directory: Path, *, replayed: bool) -> ItemRecord:
+    """Return the record of a finished attempt."""
+    verdict = attempt.best_verdict
+    return ItemRecord(
+        task_id=task.task_id, category=task.category, capability=task.capability, language=task.language,
+        agent=attempt.agent, model=attempt.model, number=attempt.number, status=attempt.status.value,
+        outcome=outcome_of(attempt.status, attempt.score, policy).value, score=attempt.score,
+        threshold=attempt.threshold, reason=attempt.reason, seconds=attempt.executor_seconds,
+        wall_seconds=attempt.wall_seconds, turns=tuple(_turn_notes(attempt)),
+        checkpoints=verdict.checkpoints if verdict else (), caps=verdict.caps if verdict else (),
+        fatal=verdict.fatal if verdict else (), flags=attempt.flags,
+        tokens={f"{u.role}.{name}": getattr(u, name) for u in attempt.usage for name in ("input_tokens", "output_tokens")},
+        directory=str(directory), replayed=replayed,
+    )  # fmt: skip
+
+
+def skipped_record(task: Task, agent: str, number: int, reason: str) -> ItemRecord:
+    """Return the record of an item that did not run."""
+    return _unrun(task, agent, number, reason, SKIPPED, SKIPPED)
+
+
+def crashed_record(task: Task, agent: str, number: int, reason: str) -> ItemRecord:
+    """Return the record of an item whose worker died or whose fixture failed."""
+    return _unrun(task, agent, number, reason, Status.INFRA_ERROR.value, Outcome.INFRA.value)
+
+
+def _unrun(task: Task, agent: str, number: int, reason: str, status: str, outcome: str) -> ItemRecord:
+    return ItemRecord(
+        task_id=task.task_id, category=task.category, capability=task.capability, language=task.language, agent=agent,
+        number=number, status=status, outcome=outcome, threshold=task.threshold, reason=" ".join(reason.split())[:300],
+    )  # fmt: skip
+
+
+def clean(value: Any) -> Any:
+    """Return JSON primitives with every string valid UTF-8 and free of control characters but newline and tab."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(str(key)): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    return value
+
+
+def clean_text(text: str) -> str:
+    """Replace what XML or UTF-8 cannot carry by U+FFFD."""
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cs", "Cn"} else "\ufffd" for c in str(text))
+
+
+def _turn_notes(attempt: Attempt) -> list[TurnNote]:
+    return [
+        TurnNote(
+            number=t.number, seconds=t.seconds, finished=t.finished, score=t.verdict.score if t.verdict else None,
+            handoff=t.handoff, follow_up=t.follow_up.message if t.follow_up else "",
+        )
+        for t in attempt.turns
+    ]  # fmt: skip

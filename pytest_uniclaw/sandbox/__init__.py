@@ -1,0 +1,1 @@
+"""Where executors run: containers, local namespaces, and the images behind them. The only importer of ``docker``."""

@@ -1,0 +1,153 @@
+"""Freezing a container for collection, and sweeping what an executor left running (design invariant 4)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_uniclaw.errors import EngineError, SandboxLost
+from pytest_uniclaw.sandbox.base import Completed
+from pytest_uniclaw.sandbox.engine import Container, failures
+
+SWEEP = ("/usr/bin/python3", "-I", "-S", "/opt/uniclaw/sweep.py")
+SWEEP_SECONDS = 10.0
+FORCE_SECONDS = 5.0
+PS = "-o pid,ppid,sess,uid,stat,lstart"
+
+
+@contextmanager
+def frozen(container: Container) -> Iterator[None]:
+    """Hold every process of the container still inside the block; a dead container is still enough already.
+
+    Raises:
+        EngineError: the engine could not freeze or thaw it.
+        SandboxLost: the container is gone.
+    """
+    dead = False
+    try:
+        container.api.pause(container.name)
+    except failures() as error:
+        record = container.state()
+        dead = record is not None and not record["State"]["Running"]
+        if not dead:
+            raise container.diagnose("freeze the sandbox", error) from error
+    try:
+        yield
+    finally:
+        if not dead:
+            with container.calls("thaw the sandbox"):
+                container.api.unpause(container.name)
+
+
+@dataclass(frozen=True)
+class HostProcess:
+    """A process as the engine's host sees it; ``start`` tells two uses of a pid apart."""
+
+    pid: int
+    parent: int
+    session: int
+    uid: int
+    state: str
+    start: str
+
+
+def host_processes(container: Container) -> list[HostProcess]:
+    """Ask the engine's host, which an executor cannot deceive, for the processes of the container."""
+    with container.calls("list the sandbox's processes"):
+        rows = container.api.top(container.name, PS)["Processes"] or []
+    return [HostProcess(int(r[0]), int(r[1]), int(r[2]), int(r[3]), r[4], r[5]) for r in rows]
+
+
+@dataclass
+class Sweeper:
+    """Kills what is not in the service set. ``uid`` is the executor's, None when that is root.
+
+    ``run`` runs a command as root inside. The set is kept twice: by the pids of the container, for the sweep inside,
+    and by those of the host, for the check from outside.
+    """
+
+    container: Container
+    uid: int | None
+    run: Callable[[Sequence[str], float], Completed]
+    inside: tuple[tuple[int, int], ...] = ()
+    outside: frozenset[tuple[int, str]] = field(default_factory=frozenset)
+
+    def keep(self) -> None:
+        """Make what runs now the service set. Raises EngineError or SandboxLost."""
+        listed = self.run([*SWEEP, "--list"], SWEEP_SECONDS)
+        if listed.exit_code != 0:
+            raise EngineError(f"the sandbox's processes could not be listed: {listed.output[-500:]!r}")
+        found = json.loads(listed.output)
+        self.inside = tuple((p["pid"], p["start"]) for p in found if p["pid"] != 1 and "sweep.py" not in p["cmd"])
+        self.outside = frozenset((p.pid, p.start) for p in host_processes(self.container))
+
+    def sweep(self) -> None:
+        """Kill until nothing is left, from inside, else from the host, else with the whole container.
+
+        Raises:
+            SandboxLost: the container had to be killed (cause ``killed``), or is gone.
+            EngineError: the engine does not answer.
+        """
+        command = [*SWEEP]
+        if self.inside:
+            command += ["--keep", ",".join(f"{pid}:{start}" for pid, start in self.inside)]
+        if self.uid is not None:
+            command += ["--uid", str(self.uid)]
+        done = self.run(command, SWEEP_SECONDS)
+        # A root executor may have replaced what ran inside, so its word is not taken for it.
+        if done.exit_code == 0 and (self.uid is not None or not self.leftovers()):
+            return
+        self.force()
+
+    def leftovers(self) -> list[HostProcess]:
+        """Return what should be dead, as the host sees it."""
+        with self.container.calls("look at the sandbox"):
+            first = self.container.api.inspect_container(self.container.name)["State"]["Pid"]
+        found = {p.pid: p for p in host_processes(self.container)}
+        kept = {p.pid for p in found.values() if (p.pid, p.start) in self.outside}
+        sessions = {found[pid].session for pid in kept if pid != first} - {0}
+        spared = kept | {p.pid for p in found.values() if p.session in sessions}
+        while more := {p.pid for p in found.values() if p.parent in spared - {first}} - spared:
+            spared |= more
+        return [
+            p for p in found.values()
+            if p.pid != first and p.pid not in spared and p.state[0] not in "ZX" and self.uid in (None, p.uid)
+        ]
+
+    def force(self) -> None:
+        """Kill from the host while everything is frozen; where that is not possible, kill the container."""
+        with self.container.calls("look at the sandbox"):
+            identity = str(self.container.api.inspect_container(self.container.name)["Id"])
+        end = time.monotonic() + FORCE_SECONDS
+        while time.monotonic() < end:
+            with frozen(self.container):
+                left = self.leftovers()
+                if not all([kill_from_host(p.pid, identity) for p in left]):
+                    break
+            if not left:
+                return
+        with suppress(*failures()):
+            self.container.api.kill(self.container.name, signal="SIGKILL")
+        raise SandboxLost("the executor's processes could not be stopped, so its sandbox was", cause="killed")
+
+
+def kill_from_host(pid: int, container: str) -> bool:
+    """Kill a process of a container, given by its full id; False when this machine or account cannot do that."""
+    try:
+        if container not in Path(f"/proc/{pid}/cgroup").read_text():
+            return False
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+__all__ = ["Sweeper", "frozen", "host_processes"]

@@ -1,0 +1,158 @@
+"""What a session needs around its items: run directory, gateway, reaper, and the checks before any container.
+
+The controller prepares once it knows that there are items to run (after collection); workers read what it left in
+``<run>/session.json``. Nothing is started for a session without tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.models.client import GatewayAddress, start_gateway
+from pytest_uniclaw.models.grants import Provider
+from pytest_uniclaw.options import load_settings, worker_input
+from pytest_uniclaw.preflight import Wanted, check_models, check_sandbox
+from pytest_uniclaw.privacy import resolve_values
+from pytest_uniclaw.settings import Settings
+from pytest_uniclaw.spec import RunContext
+from pytest_uniclaw.store import find_run, new_run, open_run, write_json
+
+SESSION_FILE = "session.json"
+RUN_KEY = "uniclaw_run"
+DIRECTORY_KEY = "uniclaw_directory"
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """The run as an item sees it."""
+
+    run: str
+    directory: Path
+    gateway: GatewayAddress | None
+    context: RunContext
+
+
+@dataclass(frozen=True)
+class RunName:
+    """Run id and directory, chosen before anything is written."""
+
+    run: str
+    directory: Path
+
+
+NAME = pytest.StashKey[RunName]()
+INFO = pytest.StashKey[RunInfo]()
+
+
+def choose_run(config: pytest.Config) -> RunName:
+    """Return the session's run: the controller's choice in a worker, a resumed one, or a new one."""
+    if NAME not in config.stash:
+        given, settings = worker_input(config), load_settings(config)
+        if RUN_KEY in given:
+            name = RunName(given[RUN_KEY], Path(given[DIRECTORY_KEY]))
+        elif settings.resume:
+            try:
+                directory = find_run(settings.runs_dir, settings.resume)
+            except SettingsError as error:
+                raise pytest.UsageError(f"--uniclaw-resume: {error}") from None
+            name = RunName(f"{directory.name}-{os.getpid()}", directory)
+        else:
+            run = new_run()
+            name = RunName(run, settings.runs_dir / run)
+        config.stash[NAME] = name
+    return config.stash[NAME]
+
+
+def run_info(config: pytest.Config) -> RunInfo:
+    """Return what the controller prepared; read once per process."""
+    if INFO not in config.stash:
+        name, settings = choose_run(config), load_settings(config)
+        stored = json.loads((name.directory / SESSION_FILE).read_text("utf-8"))
+        sockets = stored["gateway"]
+        gateway = GatewayAddress(Path(sockets[0]), Path(sockets[1])) if sockets else None
+        worker = worker_input(config).get("workerid", "main")
+        config.stash[INFO] = RunInfo(name.run, name.directory, gateway, _context(settings, name, worker))
+    return config.stash[INFO]
+
+
+def _context(settings: Settings, name: RunName, worker: str) -> RunContext:
+    return RunContext(
+        run=name.run, directory=name.directory, worker=worker, snapshot_mode=settings.snapshot_mode,
+        privacy=resolve_values(settings.privacy_file, settings.privacy_environment), user=settings.executor_user,
+        network=settings.network, memory=settings.memory, keep=settings.keep, infra_retries=settings.infra_retries,
+        environment=settings.base_environment, proxies=settings.proxies,
+    )  # fmt: skip
+
+
+class SessionServices:
+    """The controller's side: started once by :meth:`prepare`, taken down by :meth:`close`."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._stack = ExitStack()
+        self.prepared = False
+
+    def prepare(self, wanted: Iterable[Wanted]) -> None:
+        """Check models, images and engine, then make the run directory and start reaper and gateway.
+
+        Raises :class:`pytest.UsageError` (exit 4) before any container exists.
+        """
+        wanted = tuple(wanted)
+        if self.prepared or not wanted:
+            return
+        self.prepared = True
+        settings, name = load_settings(self._config), choose_run(self._config)
+        try:
+            needs_model = check_models(wanted, settings)
+            check_sandbox(wanted, settings)
+        except SettingsError as error:
+            raise pytest.UsageError(str(error)) from None
+        open_run(name.directory.parent, name.directory.name)
+        _die_like_interrupt()
+        if settings.sandbox == "docker":
+            from pytest_uniclaw.sandbox.reaper import start_reaper, sweep_expired
+
+            sweep_expired()
+            self._stack.callback(start_reaper(name.run).close)
+        gateway = self._start_gateway(name, settings) if needs_model else None
+        sockets = [str(gateway.agent_socket), str(gateway.admin_socket)] if gateway else None
+        write_json(name.directory / SESSION_FILE, {"run": name.run, "gateway": sockets, "arguments": list(self._config.invocation_params.args)})
+
+    def _start_gateway(self, name: RunName, settings: Settings) -> GatewayAddress:
+        providers = [Provider(name=p.name, base_url=p.base_url, api_key=p.api_key) for p in settings.providers]
+        process = start_gateway(name.directory / "models", providers)
+        self._stack.callback(process.close)
+        return process.address
+
+    def close(self) -> None:
+        """Stop gateway and reaper; the reaper removes whatever this run still owns."""
+        self._stack.close()
+
+
+def _die_like_interrupt() -> None:
+    """Let SIGTERM end the session as Ctrl-C does: finalizers run, reports are written, exit status 2."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def watch_parent(interval: float = 0.5) -> None:
+    """End this worker when its controller is gone: nobody would read its results, and the reaper is at work."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(interval)
+        os._exit(70)
+
+    threading.Thread(target=watch, name="uniclaw-parent", daemon=True).start()

@@ -1,0 +1,120 @@
+"""AttemptSpec: everything one attempt is made of, as a frozen and picklable value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_uniclaw import __version__
+from pytest_uniclaw.agents.base import Agent
+from pytest_uniclaw.budget import Budget
+from pytest_uniclaw.judge.base import Simulator, Supervisor
+from pytest_uniclaw.modelchoice import ModelChoice
+from pytest_uniclaw.models.client import GatewayAddress
+from pytest_uniclaw.privacy import PrivacyValues
+from pytest_uniclaw.sandbox.base import Owner, SandboxProvider
+from pytest_uniclaw.task import Task
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What all attempts of a session share.
+
+    ``run`` is the run id, ``directory`` its folder, ``worker`` who runs this attempt (``main``, ``gw0`` …). The
+    overrides ``user``, ``network`` and ``memory`` are None where each task's own value holds. ``environment`` is the
+    base of what host-side package scripts get, ``proxies`` goes to executors that have a network.
+    """
+
+    run: str
+    directory: Path
+    worker: str = "main"
+    snapshot_mode: bool = False
+    privacy: PrivacyValues = PrivacyValues()
+    user: str | None = None
+    network: str | None = None
+    memory: int | None = None
+    keep: bool = False
+    infra_retries: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class AttemptSpec:
+    """One attempt to run: ``run_attempt(spec)`` needs nothing else.
+
+    ``model`` and ``gateway`` are None for an agent that needs no model. ``directory`` is the attempt's own folder.
+    """
+
+    task: Task
+    agent: Agent
+    provider: SandboxProvider
+    supervisor: Supervisor
+    simulator: Simulator
+    budget: Budget
+    run: RunContext
+    directory: Path
+    number: int = 1
+    model: ModelChoice | None = None
+    gateway: GatewayAddress | None = None
+
+    @property
+    def attempt_id(self) -> str:
+        """Unique in the run, and the last part of every label."""
+        return f"{self.task.task_id}-{self.directory.name}"
+
+    @property
+    def owner(self) -> Owner:
+        """Whose containers these are."""
+        return Owner(run=self.run.run, worker=self.run.worker, attempt=self.attempt_id)
+
+    @property
+    def user(self) -> str:
+        """The executor's account."""
+        return self.run.user or self.task.user
+
+    @property
+    def network(self) -> str:
+        """The executor's network."""
+        return self.run.network or self.task.network
+
+    @property
+    def memory(self) -> int:
+        """The executor's memory limit in bytes: the session's, else the task's, else the agent's."""
+        return self.run.memory or self.task.memory_bytes or self.agent.memory
+
+
+def digests(spec: AttemptSpec) -> dict[str, str]:
+    """Return what must be equal for a stored attempt to stand for this one (design invariant 8)."""
+    settings = {
+        "budget": repr(spec.budget), "user": spec.user, "network": spec.network, "memory": spec.memory,
+        "snapshot": spec.run.snapshot_mode, "services": [s.name for s in spec.task.services], "number": spec.number,
+        "provider": spec.provider.name,
+    }
+    model = spec.model
+    script = model.script.read_bytes() if model and model.script else b""
+    return {
+        "task": _tree_digest(spec.task),
+        "agent": f"{spec.agent.name}@{spec.agent.version}",
+        "model": f"{model.provider}/{model.name} {hashlib.sha256(script).hexdigest()[:12]}" if model else "",
+        "image": spec.provider.digest(spec.agent.image),
+        "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16],
+        "supervisor": f"{spec.supervisor.name}@{spec.supervisor.version}",
+        "simulator": f"{spec.simulator.name}@{spec.simulator.version}",
+        "harness": __version__,
+    }
+
+
+def _tree_digest(task: Task) -> str:
+    """Hash the YAML and the whole package by name, size and content of small files (large ones by their dates)."""
+    digest = hashlib.sha256(task.path.read_bytes())
+    for path in sorted(task.folder.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.relative_to(task.folder)}\0{size}\0".encode("utf-8", "surrogateescape"))
+        digest.update(path.read_bytes() if size < 1 << 22 else str(path.stat().st_mtime_ns).encode())
+    return digest.hexdigest()[:16]

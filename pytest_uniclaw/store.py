@@ -1,0 +1,119 @@
+"""The run directory: ``runs/<run>/a<k>/<backend>/<model slug>/<category>/<task>/p1-…`` (design section 7).
+
+Every file is written to a temporary name and renamed, so a reader never sees half a file. Each ``a<k>`` is a tree
+that upstream's readers open (:mod:`pytest_uniclaw.report.upstream`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.errors import SettingsError
+
+ATTEMPT_FILE = "uniclaw.json"
+"""The complete record of an attempt, in its directory."""
+
+
+def new_run(*, now: datetime | None = None) -> str:
+    """Return a run id that sorts by time: ``20261130-041500-3fa2``."""
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
+    return f"{stamp}-{secrets.token_hex(2)}"
+
+
+def open_run(runs: Path, run: str) -> Path:
+    """Make the run's directory and point ``runs/latest`` at it."""
+    directory = runs / run
+    directory.mkdir(parents=True, exist_ok=True)
+    link = runs / f".latest-{secrets.token_hex(4)}"
+    link.symlink_to(run, target_is_directory=True)
+    link.replace(runs / "latest")
+    return directory
+
+
+def find_run(runs: Path, reference: str) -> Path:
+    """Return the directory of a run named by id, by path, or as ``latest``. Raises :class:`SettingsError`."""
+    for candidate in (runs / reference, Path(reference)):
+        if candidate.is_dir():
+            return candidate.resolve()
+    raise SettingsError(f"no run {reference!r}: looked for {runs / reference} and {reference}")
+
+
+def task_directory(run: Path, number: int, backend: str, slug: str, category: str, task_id: str) -> Path:
+    """Return where the attempts of one repeat of one task by one executor are kept."""
+    return run / f"a{number}" / backend / slug / category / task_id
+
+
+def new_attempt_directory(parent: Path) -> Path:
+    """Make a fresh attempt directory ``p1-<6 hex>`` below the task's directory."""
+    directory = parent / f"p1-{secrets.token_hex(3)}"
+    directory.mkdir(parents=True)
+    return directory
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically, creating its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically; what cannot be encoded (a lone surrogate) becomes ``?``."""
+    write_bytes(path, text.encode("utf-8", "replace"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON value atomically, indented, in UTF-8."""
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def save_attempt(directory: Path, attempt: Attempt) -> None:
+    """Write the complete record of an attempt."""
+    write_json(directory / ATTEMPT_FILE, attempt.model_dump(mode="json"))
+
+
+def load_attempt(directory: Path) -> Attempt | None:
+    """Read the record of an attempt directory; None when it was not finished or cannot be read."""
+    path = directory / ATTEMPT_FILE
+    try:
+        return Attempt.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def stored_attempt(task: Path, digests: dict[str, str]) -> tuple[Path, Attempt] | None:
+    """Return a stored attempt of a task's directory whose digests equal ``digests``, with its directory."""
+    for directory in sorted(task.glob("p1-*")):
+        attempt = load_attempt(directory)
+        if attempt is not None and attempt.digests == digests:
+            return directory, attempt
+    return None
+
+
+def attempts_of(run: Path) -> Iterator[tuple[Path, Attempt]]:
+    """Yield every finished attempt of a run with its directory, in path order."""
+    for path in sorted(run.glob(f"a*/*/*/*/*/p1-*/{ATTEMPT_FILE}")):
+        attempt = load_attempt(path.parent)
+        if attempt is not None:
+            yield path.parent, attempt
+
+
+def append_line(path: Path, value: dict[str, Any]) -> None:
+    """Append one JSON line in a single write, so that concurrent writers do not mix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
