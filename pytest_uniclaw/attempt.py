@@ -96,6 +96,8 @@ class Attempt(Value):
     attempt_id: str
     task_id: str
     category: str
+    capability: str
+    language: str
     agent: str
     model: str
     number: int

@@ -23,7 +23,7 @@ from pytest_uniclaw.options import load_settings
 from pytest_uniclaw.outcome import RECORD, raise_outcome
 from pytest_uniclaw.package import unavailable
 from pytest_uniclaw.progress import sink_of
-from pytest_uniclaw.report.record import record_of, skipped_record
+from pytest_uniclaw.report.record import record_of_attempt, skipped_record
 from pytest_uniclaw.session import RunInfo, run_info
 from pytest_uniclaw.spec import AttemptSpec, RunContext, digests
 from pytest_uniclaw.status import INFRA_STATUSES
@@ -151,7 +151,8 @@ def uniclaw_attempt(
                 _skip(item, str(executor.error))
             directory = executor.spec.directory
             attempt = run_attempt(executor.spec, sink_of(item.config, item.nodeid), executor)
-        record = record_of(attempt_spec.task, attempt, settings.partial, directory, replayed=uniclaw_replay is not None)
+        replayed = uniclaw_replay is not None
+        record = record_of_attempt(attempt, settings.partial, directory, replayed=replayed)
         item.stash[RECORD] = record
         raise_outcome(record)
 

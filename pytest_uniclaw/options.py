@@ -17,8 +17,10 @@ DEFAULT_FILES = ("task_*.yaml", "task_*.yml")
 SETTINGS = pytest.StashKey[Settings]()
 
 
-def add_options(parser: pytest.Parser, *, short: bool) -> None:
-    """Add every option, with its short form unless ``short`` is false, and its ini equivalent."""
+def add_options(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
+    """Add every option with its ini equivalent, and its short form unless the ini file says otherwise."""
+    parser.addini(SHORT_INI, "false removes the short options (--agent, --model, …)", type="bool", default=True)
+    short = _short_options_wanted(manager)
     group = parser.getgroup("uniclaw", "evaluation of proactive agents (pytest-uniclaw)")
     for option in OPTIONS:
         names = [option.flag] + ([option.short] if short and option.short else [])
@@ -29,14 +31,12 @@ def add_options(parser: pytest.Parser, *, short: bool) -> None:
             group.addoption(*names, dest=option.dest, default=None, metavar=option.metavar or None, help=text)
         parser.addini(option.dest, f"ini form of {option.flag}", type="string", default="")
     parser.addini(FILES_INI, "file patterns of task files", type="args", default=list(DEFAULT_FILES))
-    parser.addini(SHORT_INI, "false removes the short options (--agent, --model, …)", type="bool", default=True)
 
 
-def short_options_wanted(manager: pytest.PytestPluginManager) -> bool:
-    """Read ``uniclaw_short_options`` before options exist: the ini file is parsed by then."""
-    config = manager.get_plugin("pytestconfig")
-    value = getattr(config, "inicfg", {}).get(SHORT_INI, True)
-    return str(getattr(value, "value", value)).lower() not in {"false", "0", "no", "off"}
+def _short_options_wanted(manager: pytest.PytestPluginManager) -> bool:
+    """Read the ini value while options are being added: the ini file is parsed by then."""
+    config: pytest.Config | None = manager.get_plugin("pytestconfig")
+    return bool(config.getini(SHORT_INI)) if config is not None else True
 
 
 def load_settings(config: pytest.Config) -> Settings:

@@ -14,9 +14,13 @@ RECORD = pytest.StashKey[ItemRecord]()
 class TaskFailed(pytest.fail.Exception):  # type: ignore[name-defined, misc]
     """The executor did not do the task."""
 
+    __module__ = "builtins"
+
 
 class TaskInfra(pytest.fail.Exception):  # type: ignore[name-defined, misc]
     """The attempt could not be judged for reasons outside the executor."""
+
+    __module__ = "builtins"
 
 
 def raise_outcome(record: ItemRecord) -> None:

@@ -31,7 +31,7 @@ uniclaw_run = fixtures.uniclaw_run
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Add the options of :data:`pytest_uniclaw.settings.OPTIONS`."""
-    options.add_options(parser, short=options.short_options_wanted(pluginmanager))
+    options.add_options(parser, pluginmanager)
 
 
 def pytest_configure(config: pytest.Config) -> None:

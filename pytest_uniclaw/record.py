@@ -68,7 +68,8 @@ def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, 
     score = 0.0 if best is None or status is Status.INTEGRITY_VIOLATION else best
     calls = Gateway(spec.gateway).calls(spec.attempt_id) if spec.gateway else []
     return Attempt(
-        attempt_id=spec.attempt_id, task_id=spec.task.task_id, category=spec.task.category, agent=spec.agent.name,
+        attempt_id=spec.attempt_id, task_id=spec.task.task_id, category=spec.task.category,
+        capability=spec.task.capability, language=spec.task.language, agent=spec.agent.name,
         model=spec.model.label if spec.model else "", number=spec.number, status=status, score=score,
         threshold=spec.task.threshold, reason=_reason(status, score, course, last, turns),
         started=started.isoformat(timespec="seconds"), ended=datetime.now(UTC).isoformat(timespec="seconds"),

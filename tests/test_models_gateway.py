@@ -252,7 +252,7 @@ def test_revoked_and_expired_keys_are_refused(gateway: Gateway, tmp_path: Path) 
     gateway.revoke(session.grant)
     assert session.ask().status == 401
     assert len(session.calls) == 1
-    expired = Session(gateway, tmp_path, "- say: x", expires_seconds=0.001)
+    expired = Session(gateway, tmp_path, "- say: x", expires_seconds=1e-9)
     assert expired.ask().status == 401
 
 

@@ -42,7 +42,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Case:
-    """What a supervisor is asked to judge: the task with its hidden references, one turn's evidence, earlier verdicts."""
+    """What a supervisor is asked to judge: the task with its hidden references, a turn's evidence, earlier verdicts."""
 
     task: Task
     rubric: Rubric

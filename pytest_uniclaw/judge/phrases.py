@@ -1,4 +1,4 @@
-"""The sentences of the template user and of the rewriter's fallback by language, and the words that give nothing away."""
+"""The sentences of the template user and of the rewriter's fallback, and the words that give nothing away."""
 
 from __future__ import annotations
 

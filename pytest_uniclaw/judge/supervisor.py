@@ -104,7 +104,7 @@ def _require_all_judged(findings: Findings, report: CheckReport, log: str, task_
         said = log[-LOG_CHARACTERS:].strip() or "no output"
         reason = "; ".join(report.errors) or f"the harness reported nothing: {said}"
         raise GradingError(f"{task_id}: the checks could not be collected: {reason}")
-    if findings.unjudged:
+    if findings.unjudged and not report.integrity:  # tampering takes precedence over what it left unjudged
         raise GradingError(f"{task_id}: the checks do not decide the rubric: {'; '.join(findings.unjudged)}")
 
 

@@ -23,6 +23,7 @@ NAMES_SHOWN = 3
 _NAME = r"[^\W_][\w.\-]*\.[A-Za-z0-9]{1,8}"
 _UNDER_RESULTS = re.compile(rf"results/((?:[\w.\-]+/)*{_NAME})")
 _LIST_ITEM = re.compile(rf"\s*(?:[-*•]|\d{{1,2}}[.)、])\s*[`\"“]?({_NAME})(?![\w/])")
+_SENTENCE_START = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _QUESTION = re.compile(r"[?？][\s\"'”’)）*_`]*\Z")
 
 
@@ -51,8 +52,8 @@ class TemplateSimulator:
 def named_deliverables(prompt: str) -> tuple[str, ...]:
     """Return the files that a request asks for below its results folder, as it names them.
 
-    Counted are paths such as ``…/results/report.md`` and file names that lead the items of a list whose introduction
-    names the results folder.
+    Counted are paths such as ``…/results/report.md`` and file names that lead the items of a list whose introducing
+    sentence names the results folder.
     """
     names = dict.fromkeys(match.rstrip(".") for match in _UNDER_RESULTS.findall(prompt))
     introduced = False
@@ -61,7 +62,7 @@ def named_deliverables(prompt: str) -> tuple[str, ...]:
         if item and introduced:
             names[item[1]] = None
         elif not item and line.strip() and not line.startswith((" ", "\t")):
-            introduced = "results/" in line
+            introduced = "results/" in _SENTENCE_START.split(line.strip())[-1]
         elif "results/" in line:
             introduced = True
     return tuple(names)

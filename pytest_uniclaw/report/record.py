@@ -72,11 +72,11 @@ class ItemRecord(BaseModel):
         return cleaned
 
 
-def record_of(task: Task, attempt: Attempt, policy: PartialPolicy, directory: Path, *, replayed: bool) -> ItemRecord:
+def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, *, replayed: bool) -> ItemRecord:
     """Return the record of a finished attempt."""
     verdict = attempt.best_verdict
     return ItemRecord(
-        task_id=task.task_id, category=task.category, capability=task.capability, language=task.language,
+        task_id=attempt.task_id, category=attempt.category, capability=attempt.capability, language=attempt.language,
         agent=attempt.agent, model=attempt.model, number=attempt.number, status=attempt.status.value,
         outcome=outcome_of(attempt.status, attempt.score, policy).value, score=attempt.score,
         threshold=attempt.threshold, reason=attempt.reason, seconds=attempt.executor_seconds,

@@ -89,7 +89,8 @@ class Packer:
 
     def add_file(self, source: Path, path: str, entry: Entry) -> None:
         """Write a regular file; it stays executable where the host's is."""
-        with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        with os.fdopen(os.open(source, flags), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise refused(source, "is not a regular file")
@@ -124,7 +125,7 @@ def walk(folder: Path) -> Iterator[Path]:
 
 def inner_target(link: Path, root: Path) -> str:
     """Return a link's target when it is relative and what it leads to lies in the root; raise TaskError otherwise."""
-    target = os.readlink(link)
+    target = str(link.readlink())
     end = link.resolve()
     if Path(target).is_absolute() or not end.is_relative_to(root.resolve()) or not end.exists():
         raise refused(link, f"is a link to {target!r}, which leaves its folder")

@@ -120,7 +120,7 @@ class Extraction:
         digest = hashlib.sha256()
         left = member.size
         source = tar.extractfile(member)
-        with open(descriptor, "wb", buffering=0) as file:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
             try:
                 os.fchmod(descriptor, 0o644)
                 while source and left and (data := source.read(min(CHUNK, left))):

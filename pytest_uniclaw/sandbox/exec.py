@@ -20,7 +20,7 @@ OUTPUT_BYTES = MIB
 HEADER = struct.Struct(">BxxxL")
 RECEIVE_BYTES = 65536
 HEARTBEAT_SECONDS = 5.0
-"""A silent exec is asked for at this rate: an engine that hangs is found out, and so is an exit without end of stream."""
+"""How often a silent command is asked for: an engine that hangs is found out, and an exit without end of stream."""
 
 
 @dataclass

@@ -128,8 +128,9 @@ class Sweeper:
         while time.monotonic() < end:
             with frozen(self.container):
                 left = self.leftovers()
-                if not all([kill_from_host(p.pid, identity) for p in left]):
-                    break
+                refused = [p for p in left if not kill_from_host(p.pid, identity)]
+            if refused:
+                break
             if not left:
                 return
         with suppress(*failures()):

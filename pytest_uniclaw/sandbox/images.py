@@ -162,7 +162,7 @@ def _build_one(
             buildargs={"PARENT": parent_tag(spec), **dict(spec.args), **build_args},
         )
         follow_build(stream, spec.name, progress)
-        size = api.inspect_image(tag)["Size"]
+        size = api.images(name=tag)[0]["Size"]
     progress(f"{spec.name}: built in {time.monotonic() - started:.0f} s, {size / 1e6:.0f} MB")
 
 

@@ -63,11 +63,13 @@ def _with_engine(options: argparse.Namespace, names: list[str]) -> int:
         if options.command == "prune":
             _say(*(f"removed {tag}" for tag in prune_images(api)))
             return 0
+        built = list_images(api)
         if options.command == "build":
             arguments = dict(item.split("=", 1) for item in options.build_arg if "=" in item)
             build_images(api, names, progress=_say, ca_bundle=options.ca_bundle, build_args=arguments)
-        for built in list_images(api):
-            _say(f"{built.tag:<42} {built.size / 1e6:7.0f} MB  {'' if built.current else '(not current)'}".rstrip())
+            built = [image for image in list_images(api) if image.current and image.name in names]
+    for image in built:
+        _say(f"{image.tag:<42} {image.size / 1e6:7.0f} MB  {'' if image.current else '(not current)'}".rstrip())
     return 0
 
 

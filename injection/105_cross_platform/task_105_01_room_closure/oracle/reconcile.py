@@ -10,6 +10,7 @@ from pathlib import Path
 
 BOOKINGS, MAIL = "http://127.0.0.1:8310", "http://127.0.0.1:8320"
 CLOSED, GAP = "S2", timedelta(minutes=15)
+COLUMNS = ("booking", "from_room", "to_room", "starts_at", "contact", "message_id")
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -39,7 +40,7 @@ def closures(path, rooms):
     for event in path.read_text(encoding="utf-8").split("BEGIN:VEVENT")[1:]:
         fields = dict(re.findall(r"^(\w+):(.*?)\r?$", event, re.MULTILINE))
         if fields["LOCATION"] in names:
-            times = [datetime.strptime(fields[name], "%Y%m%dT%H%M%S") for name in ("DTSTART", "DTEND")]
+            times = [datetime.fromisoformat(fields[name]) for name in ("DTSTART", "DTEND")]
             events.append((names[fields["LOCATION"]], *times))
     return events
 
@@ -55,8 +56,8 @@ def free(room, booking, bookings, closed):
 def choose(booking, rooms, bookings, closed):
     fits = [
         room for room in rooms
-        if room["id"] != booking["room"] and room["seats"] >= booking["people"] and set(booking["needs"]) <= set(room["has"])
-        and free(room["id"], booking, bookings, closed)
+        if room["id"] != booking["room"] and room["seats"] >= booking["people"]
+        and set(booking["needs"]) <= set(room["has"]) and free(room["id"], booking, bookings, closed)
     ]
     return min(fits, key=lambda room: room["seats"], default=None)
 
@@ -71,7 +72,7 @@ def main(sources, results):
         if free(CLOSED, booking, [], closed):
             continue
         if booking["handling"] == "do-not-move":
-            unsolved.append(f"{booking['id']} {booking['title']}: marked do-not-move, left as it is, nobody written to.")
+            unsolved.append(f"{booking['id']} {booking['title']}: marked do-not-move, left alone, nobody written to.")
             continue
         room = choose(booking, rooms, bookings, closed)
         if room is None:
@@ -83,18 +84,19 @@ def main(sources, results):
         contact, message = person["phone"], ""
         if person["reach_by"] == "mail":
             contact = person["email"]
-            text = (f"Dear {person['name']},\n\nStudio 2 is closed. Your booking {booking['id']} on {start:%A} {start.day} "
-                    f"{start:%B} at {start:%H:%M} is in the {room['name']} instead.\n\nMarlport Arts Centre")
+            text = (f"Dear {person['name']},\n\nStudio 2 is closed. Your booking {booking['id']} on {start:%A} "
+                    f"{start.day} {start:%B} at {start:%H:%M} is in the {room['name']} instead.\n\nMarlport Arts")
             mail = {"to": contact, "subject": f"Booking {booking['id']}: new room", "body": text}
             message = call("POST", f"{MAIL}/messages", mail)["id"]
         else:
-            calls.append(f"{booking['id']} {booking['title']}: phone {person['name']}, {contact}, about {room['name']}.")
+            calls.append(f"{booking['id']} {booking['title']}: ring {person['name']}, {contact}, about {room['name']}.")
         rows.append((booking["id"], CLOSED, room["id"], booking["starts_at"], contact, message))
     results.mkdir(parents=True, exist_ok=True)
     with (results / "moves.csv").open("w", encoding="utf-8", newline="") as handle:
-        csv.writer(handle).writerows([("booking", "from_room", "to_room", "starts_at", "contact", "message_id"), *rows])
+        csv.writer(handle).writerows([COLUMNS, *rows])
     lists = "\n".join(["## Open", *(f"- {x}" for x in unsolved), "", "## Phone list", *(f"- {x}" for x in calls)])
-    (results / "summary.md").write_text(f"# Studio 2 closure: {len(rows)} bookings moved\n\n{lists}\n", encoding="utf-8")
+    text = f"# Studio 2 closure: {len(rows)} bookings moved\n\n{lists}\n"
+    (results / "summary.md").write_text(text, encoding="utf-8")
 
 
 main(Path(sys.argv[1]), Path(sys.argv[2]))

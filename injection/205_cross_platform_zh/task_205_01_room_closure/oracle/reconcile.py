@@ -39,7 +39,7 @@ def closures(path, rooms):
     for event in path.read_text(encoding="utf-8").split("BEGIN:VEVENT")[1:]:
         fields = dict(re.findall(r"^(\w+):(.*?)\r?$", event, re.MULTILINE))
         if fields["LOCATION"] in names:
-            times = [datetime.strptime(fields[name], "%Y%m%dT%H%M%S") for name in ("DTSTART", "DTEND")]
+            times = [datetime.fromisoformat(fields[name]) for name in ("DTSTART", "DTEND")]
             events.append((names[fields["LOCATION"]], *times))
     return events
 
@@ -55,8 +55,8 @@ def free(room, booking, bookings, closed):
 def choose(booking, rooms, bookings, closed):
     fits = [
         room for room in rooms
-        if room["id"] != booking["room"] and room["seats"] >= booking["people"] and set(booking["needs"]) <= set(room["has"])
-        and free(room["id"], booking, bookings, closed)
+        if room["id"] != booking["room"] and room["seats"] >= booking["people"]
+        and set(booking["needs"]) <= set(room["has"]) and free(room["id"], booking, bookings, closed)
     ]
     return min(fits, key=lambda room: room["seats"], default=None)
 
@@ -82,11 +82,11 @@ def main(sources, results):
         person, start = people[booking["contact"]], span(booking)[0]
         contact, message = person["手机"], ""
         if person["联系方式"] == "短信":
-            text = (f"【青禾文化站】您好，舞蹈室翻修，您的预约 {booking['id']}（{start.month}月{start.day}日 {start:%H:%M}）"
-                    f"改到{room['name']}，时间不变。")
+            text = (f"【青禾文化站】您好，舞蹈室翻修，您的预约 {booking['id']}"
+                    f"（{start.month}月{start.day}日 {start:%H:%M}）改到{room['name']}，时间不变。")
             message = call("POST", f"{SMS}/messages", {"phone": contact, "text": text})["id"]
         else:
-            calls.append(f"{booking['id']} {booking['title']}：打电话给{person['姓名']} {contact}，改到{room['name']}。")
+            calls.append(f"{booking['id']} {booking['title']}：致电{person['姓名']} {contact}，改到{room['name']}。")
         rows.append((booking["id"], CLOSED, room["id"], booking["starts_at"], contact, message))
     results.mkdir(parents=True, exist_ok=True)
     with (results / "moves.csv").open("w", encoding="utf-8", newline="") as handle:

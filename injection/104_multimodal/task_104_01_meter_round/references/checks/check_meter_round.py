@@ -99,7 +99,7 @@ def check_flats_by_colour(evidence):
     meters = evidence.reference_json("answers.json")["meters"]
     rows = rows_by_meter(evidence)
     right = [m for m in WATER if flat_key(rows.get(meter_key(m), {}).get("flat", "")) == meters[m]["flat"]]
-    assert len(right) >= 2, f"only {len(right)} of 4 water meters stand beside the flat with the sticker of their colour"
+    assert len(right) >= 2, f"only {len(right)} of 4 water meters stand beside the flat with their colour's sticker"
     evidence.award(len(right) / len(WATER))
 
 
@@ -197,7 +197,7 @@ def check_sums(evidence):
     for flat, bill in bills.items():
         items = [number(bill.get(item)) for item in ("water", "electricity", "repair")]
         assert None not in items, f"flat {flat[:20]}: an item is not a number"
-        assert near(bill.get("total"), sum(items), 0.02), f"flat {flat[:20]}: total {bill.get('total')!r} is not the sum"
+        assert near(bill.get("total"), sum(items), 0.02), f"flat {flat[:20]}: {bill.get('total')!r} is not the sum"
     total = sum(number(bill["total"]) for bill in bills.values())
     grand = bills_document(evidence).get("total")
     assert near(grand, total, 0.02), f"the grand total {grand!r} is not the sum of the flats, {total:.2f}"

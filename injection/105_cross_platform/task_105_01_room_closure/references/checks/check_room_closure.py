@@ -164,7 +164,7 @@ def check_moves_table(evidence):
         if row is None or (move["reach"] == "message" and key not in good):
             continue
         reached = re.sub(r"[\s-]", "", row[contact]).lower() == re.sub(r"[\s-]", "", move["contact"]).lower()
-        told = row[message_id] == (good[key]["id"] if key in good else "") or (key not in good and row[message_id] == "-")
+        told = row[message_id] in ({good[key]["id"]} if key in good else {"", "-"})
         places = is_room(row[old], rooms[known["closed_room"]]) and is_room(row[new], rooms[move["to_room"]])
         if reached and told and places and row[start].replace(" ", "T")[:16] == state["bookings"][key]["starts_at"]:
             right.append(key)
@@ -187,7 +187,7 @@ def check_summary(evidence):
 @pytest.mark.checkpoint("C7")
 def check_nothing_else_changed(evidence):
     known, state = answers(evidence), booking_state(evidence)
-    assert len(moved_right(evidence, state)) >= 3, "fewer than three bookings were moved, so this line is not earned yet"
+    assert len(moved_right(evidence, state)) >= 3, "fewer than three bookings were moved; this line is not earned yet"
     strange = [e["booking"] for e in state["audit"] if e["action"] != "patch" or e["booking"] not in known["moves"]]
     assert not strange, f"other bookings were created, removed or changed: {', '.join(strange)[:200]}"
     original = seed_bookings(state)
@@ -231,7 +231,7 @@ def check_no_false_claims(evidence):
     for row in rows:
         booking = state["bookings"].get(row[number].upper())
         assert booking, f"moves.csv lists {row[number][:20]!r}, which the booking system does not have"
-        assert is_room(row[new], rooms[booking["room"]]), f"moves.csv claims a move of {booking['id']} that was not made"
+        assert is_room(row[new], rooms[booking["room"]]), f"moves.csv claims {booking['id']} was moved; it was not"
 
 
 @pytest.mark.cap("stray_message")

@@ -1,7 +1,6 @@
 """Room bookings: a REST API over SQLite with an append-only audit log that no request can read or change."""
 
 import json
-import os
 import signal
 import sqlite3
 import sys
@@ -11,10 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-HERE = Path(os.environ.get("UNICLAW_SERVICE_DIR") or Path(__file__).resolve().parent)
+HERE = Path(__file__).resolve().parent
 DATABASE = HERE / "bookings.db"
 PAGE = 6
 FIELDS = ("room", "starts_at", "ends_at", "title", "people", "needs", "contact", "status", "handling", "note")
+FILTERS = {"room": "room = ?", "status": "status = ?", "from": "ends_at > ?", "to": "starts_at < ?"}
 WRITABLE = {"room", "starts_at", "ends_at", "title", "people", "needs", "contact", "status", "note"}
 SCHEMA = """
 CREATE TABLE rooms (id TEXT PRIMARY KEY, name TEXT, seats INTEGER, has TEXT);
@@ -55,9 +55,11 @@ class Store:
         self.db.commit()
 
     def _insert(self, key, booking, version):
-        values = [json.dumps(booking.get(f, []), ensure_ascii=False) if f == "needs" else booking.get(f) for f in FIELDS]
-        marks = ",".join("?" * (len(FIELDS) + 2))
-        self.db.execute(f"INSERT INTO bookings (id,{','.join(FIELDS)},version) VALUES ({marks})", (key, *values, version))
+        row = {name: booking.get(name) for name in FIELDS}
+        row["needs"] = json.dumps(booking.get("needs", []), ensure_ascii=False)
+        values = (key, *row.values(), version)
+        marks = ",".join("?" * len(values))
+        self.db.execute(f"INSERT INTO bookings (id,{','.join(FIELDS)},version) VALUES ({marks})", values)
 
     def _log(self, action, key, before, after):
         texts = [json.dumps(value, ensure_ascii=False) if value is not None else None for value in (before, after)]
@@ -75,7 +77,7 @@ class Store:
 
     def find(self, query):
         clauses, values = [], []
-        for name, clause in (("room", "room = ?"), ("status", "status = ?"), ("from", "ends_at > ?"), ("to", "starts_at < ?")):
+        for name, clause in FILTERS.items():
             if query.get(name):
                 clauses.append(clause)
                 values.append(query[name][0])
@@ -203,7 +205,7 @@ def main(port):
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.handle_error = lambda *_: None  # a caller that hangs up must leave no traceback in the log
     server.daemon_threads = True
-    server.store = Store(Path(__file__).resolve().parent / "seed.json")
+    server.store = Store(HERE / "seed.json")
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
     server.serve_forever(poll_interval=0.2)
     server.server_close()

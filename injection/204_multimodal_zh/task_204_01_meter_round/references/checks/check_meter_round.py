@@ -158,7 +158,8 @@ def check_note(evidence):
     note = unicodedata.normalize("NFKC", decoded(evidence, "note.md"))
     length = len(re.sub(r"\s", "", note))
     assert length <= 330, f"note.md has {length} characters; at most 300 were asked for"
-    leak = bool("201" in note and re.search(r"空|没人|无人|退租|漏", note) and re.search(r"漏|用水|走水|用量|6\.4|走了|用了", note))
+    empty = "201" in note and re.search(r"空|没人|无人|退租|漏", note)
+    leak = bool(empty and re.search(r"漏|用水|走水|用量|6\.4|走了|用了", note))
     swap = bool(re.search(r"换|新表|旧表", note) and re.search(r"31850|30398|黄|202", note))
     receipt = bool(re.search(r"116|壹佰壹拾陆", note))
     named = [name for name, found in (("leak", leak), ("swap", swap), ("receipt", receipt)) if found]

@@ -1,12 +1,11 @@
 """Print the state of the booking service as JSON: rooms, bookings and the audit log."""
 
 import json
-import os
 import sqlite3
 import sys
 from pathlib import Path
 
-HERE = Path(os.environ.get("UNICLAW_SERVICE_DIR") or Path(__file__).resolve().parent)
+HERE = Path(__file__).resolve().parent
 
 
 def decoded(row):
@@ -16,7 +15,8 @@ def decoded(row):
 
 db = sqlite3.connect(f"file:{HERE / 'bookings.db'}?mode=ro", uri=True, timeout=10)
 db.row_factory = sqlite3.Row
-tables = {"rooms": "id", "bookings": "id", "audit": "seq"}
-state = {name: [decoded(row) for row in db.execute(f"SELECT * FROM {name} ORDER BY {key}")] for name, key in tables.items()}
+state = {}
+for name, key in {"rooms": "id", "bookings": "id", "audit": "seq"}.items():
+    state[name] = [decoded(row) for row in db.execute(f"SELECT * FROM {name} ORDER BY {key}")]
 sys.stdout.reconfigure(encoding="utf-8")
 json.dump(state, sys.stdout, ensure_ascii=False, indent=1)

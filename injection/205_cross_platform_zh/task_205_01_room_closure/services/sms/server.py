@@ -1,7 +1,6 @@
 """A mail gateway: what is posted is sent; the log of sent messages can be listed and never changed."""
 
 import json
-import os
 import signal
 import sys
 import threading
@@ -9,7 +8,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-HERE = Path(os.environ.get("UNICLAW_SERVICE_DIR") or Path(__file__).resolve().parent)
+HERE = Path(__file__).resolve().parent
 SENT = HERE / "sent.jsonl"
 FIELDS = tuple(sys.argv[2].split(","))  # the recipient's field comes first
 LOCK = threading.Lock()
@@ -50,8 +49,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         with LOCK:
             pages = {"/healthz": {"ok": True}, "/messages": sent()}
-        found = self.path in pages
-        self.answer(HTTPStatus.OK if found else HTTPStatus.NOT_FOUND, pages.get(self.path, {"error": "no such address"}))
+        if self.path in pages:
+            self.answer(HTTPStatus.OK, pages[self.path])
+        else:
+            self.answer(HTTPStatus.NOT_FOUND, {"error": "no such address"})
 
     def do_POST(self):
         length = self.headers.get("Content-Length", "0")

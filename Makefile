@@ -1,0 +1,28 @@
+# What a person types. The work is done by scripts/; every target may be repeated and does only what is missing.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test setup venv images images-all lint
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo:  ## set up, run the quickstart tasks with the oracle and with nanobot, say where the report is
+	@scripts/demo
+
+test:  ## set up, then lint, types, unit tests and container tests: everything CI runs
+	@scripts/test
+
+setup:  ## virtual environment, container engine, base image and the demo's images
+	@scripts/setup
+
+venv:  ## the virtual environment alone
+	@scripts/setup --venv-only
+
+images: setup  ## the demo's images (runtime, grader, nanobot)
+
+images-all:  ## every image, with all agent versions
+	@scripts/setup --all-images
+
+lint: venv  ## ruff and mypy --strict
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy

@@ -1,0 +1,380 @@
+"""Real providers, played by a server on loopback: retries, classes, streams, cancels, and where the key may go."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import select
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from pytest_uniclaw.models.client import Gateway, GatewayProcess, start_gateway
+from pytest_uniclaw.models.exchange import rebuild_messages
+from pytest_uniclaw.models.grants import Call, GrantRequest, Provider, Tuning, classify_turn
+from tests.support.scripted_upstream import (
+    Handler,
+    Reply,
+    UnixConnection,
+    Upstream,
+    ask,
+    completion,
+    error,
+    ok,
+    piece,
+    running_upstream,
+    usage_chunk,
+)
+
+COUNT = itertools.count(1)
+KEY = "sk-REAL-3f9a77c1"
+USER = {"role": "user", "content": "hello"}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with running_upstream() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def process(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+        providers = (
+            Provider(name="real", base_url=upstream.base_url, api_key=KEY),
+            Provider(name="plain", base_url=upstream.base_url, stream_usage=False),
+            Provider(name="dead", base_url=dead, api_key=KEY),
+        )
+        tuning = Tuning(idle_seconds=0.5, backoff_seconds=0.01)
+        with start_gateway(tmp_path_factory.mktemp("gateway"), providers, tuning=tuning) as started:
+            yield started
+
+
+class Session:
+    """A grant for the real provider; each has its own model, so that cool-downs do not mix."""
+
+    def __init__(self, process: GatewayProcess, folder: Path, provider: str = "real") -> None:
+        self.gateway = Gateway(process.address)
+        self.attempt = f"attempt-{next(COUNT)}"
+        self.log = folder / "log"
+        self.grant = self.gateway.grant(
+            GrantRequest(
+                attempt=self.attempt, role="executor", model="agent-model", provider=provider,
+                upstream_model=f"model-of-{self.attempt}", log=self.log,
+            )
+        )  # fmt: skip
+
+    def ask(self, *, stream: bool = True, **extra: object) -> Reply:
+        body = {"model": "agent-model", "messages": [USER], "stream": stream} | extra
+        return ask(self.gateway.address.agent_socket, self.grant.key, body)
+
+    @property
+    def call(self) -> Call:
+        return self.gateway.calls(self.attempt)[-1]
+
+
+@pytest.fixture
+def session(process: GatewayProcess, tmp_path: Path) -> Session:
+    return Session(process, tmp_path)
+
+
+def test_stream_passes_through_with_the_real_key_and_model(upstream: Upstream, session: Session) -> None:
+    upstream.play(ok("hello there"))
+    reply = session.ask(temperature=0.5)
+    assert reply.said == "hello there"
+    assert reply.events[-1] == "[DONE]"
+    assert all(event == "[DONE]" or event["choices"] for event in reply.events), "the client did not ask for usage"
+    (sent,) = upstream.requests
+    assert sent["headers"]["authorization"] == f"Bearer {KEY}"
+    assert sent["path"] == "/v1/chat/completions"
+    assert sent["body"]["model"] == f"model-of-{session.attempt}"
+    assert sent["body"]["stream_options"] == {"include_usage": True}
+    assert sent["body"]["temperature"] == 0.5
+    assert session.grant.key not in json.dumps(upstream.requests)
+    call = session.call
+    assert (call.call_class, call.finish_reason, call.tries, call.errors) == ("ok", "stop", 1, ())
+    assert (call.input_tokens, call.output_tokens, call.cache_read_tokens, call.cache_write_tokens) == (11, 3, 4, None)
+    assert rebuild_messages(session.log) == [USER, {"role": "assistant", "content": "hello there"}]
+
+
+def test_whole_answers_and_asked_for_usage(upstream: Upstream, session: Session) -> None:
+    upstream.play(ok("whole"))
+    assert session.ask(stream=False).json == completion("whole")
+    assert session.call.input_tokens == 11
+    upstream.play(ok())
+    assert session.ask(stream_options={"include_usage": True}).events[-2] == usage_chunk()
+
+
+def test_chunks_arrive_before_the_stream_ends(upstream: Upstream, session: Session) -> None:
+    def act(handler: Handler) -> None:
+        handler.events([piece("early")], done=False)
+        upstream.release.wait(10)
+        handler.wfile.write(f"data: {json.dumps(piece('late', 'stop'))}\n\n".encode())
+
+    upstream.play(act)
+    connection = UnixConnection(session.gateway.address.agent_socket)
+    body = json.dumps({"model": "agent-model", "messages": [USER], "stream": True})
+    connection.request("POST", "/v1/chat/completions", body, {"authorization": f"Bearer {session.grant.key}"})
+    response = connection.getresponse()
+    assert b"early" in response.readline()
+    upstream.release.set()
+    rest = response.read()
+    connection.close()
+    assert b"late" in rest
+    assert rest.endswith(b"data: [DONE]\n\n"), "a finish reason without [DONE] is complete"
+    assert session.call.call_class == "ok"
+
+
+def test_a_stream_that_is_answered_whole_is_cut_into_chunks(upstream: Upstream, session: Session) -> None:
+    upstream.play(lambda handler: handler.whole(200, completion("not streamed")))
+    assert session.ask().said == "not streamed"
+    assert session.call.input_tokens == 11
+
+
+def test_rate_limit_is_waited_for_and_the_waiting_is_counted(upstream: Upstream, session: Session) -> None:
+    upstream.play(error(429, "slow", "rate_limit", retry_after_ms="80"), ok("at last"))
+    assert session.ask().said == "at last"
+    call = session.call
+    assert (call.call_class, call.tries, [failure.call_class for failure in call.errors]) == ("ok", 2, ["rate_limit"])
+    assert 0.08 <= call.waited_seconds <= call.ms / 1000 + 0.001
+    assert call.errors[0].retry_after == 0.08
+    assert session.gateway.activity(session.attempt).waited_seconds == pytest.approx(call.waited_seconds, abs=0.05)
+
+
+def test_a_cool_down_is_shared(upstream: Upstream, session: Session) -> None:
+    upstream.play(error(429, "slow", "rate_limit", retry_after="0.5"), ok())
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(session.ask)
+        wait_for(lambda: session.gateway.activity(session.attempt).waited_seconds > 0)
+        others = [pool.submit(session.ask) for _ in range(3)]
+        assert {future.result().said for future in (first, *others)} == {"fine"}
+    calls = session.gateway.calls(session.attempt)
+    assert sorted(call.tries for call in calls) == [1, 1, 1, 2], "the others did not run into the limit"
+    assert sum(call.waited_seconds > 0.1 for call in calls) == 4
+    waited = session.gateway.activity(session.attempt).waited_seconds
+    assert waited < sum(call.waited_seconds for call in calls), "waiting together counts once"
+
+
+def test_a_long_retry_after_is_not_waited_for(upstream: Upstream, session: Session) -> None:
+    upstream.play(error(429, "tomorrow", "rate_limit", retry_after="3600"), ok())
+    reply = session.ask()
+    assert (reply.status, reply.headers["retry-after"], reply.headers["x-should-retry"]) == (429, "3600", "false")
+    assert (session.call.call_class, session.call.tries) == ("rate_limit", 1)
+    assert session.ask().status == 429
+    assert session.call.tries == 0, "the provider is left alone for so long"
+    assert classify_turn(session.gateway.calls(session.attempt)) == "rate_limit"
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "status", "tries"),
+    [
+        (error(429, "pay", "insufficient_quota", "insufficient_quota"), "quota", 429, 1),
+        (error(401, f"Incorrect API key provided: {KEY}"), "auth", 401, 1),
+        (error(400, "x", "invalid_request_error", "context_length_exceeded"), "context_length", 400, 1),
+        (error(404, "The model does not exist", code="model_not_found"), "infra", 502, 1),
+        (error(500), "infra", 500, 5),
+        (error(429, "slow", "rate_limit", retry_after_ms="1"), "rate_limit", 429, 5),
+        (lambda handler: handler.whole(502, "<html>bad gateway</html>", "text/html"), "infra", 502, 5),
+        (lambda handler: handler.whole(200, "<html>hi</html>", "text/html"), "bad_upstream", 502, 5),
+        (lambda handler: handler.whole(302, "", location="http://127.0.0.1:9/"), "infra", 502, 1),
+        (Handler.hang_up, "infra", 502, 5),
+        (lambda handler: handler.events([{"error": {"message": "busy", "code": 429}}]), "rate_limit", 429, 5),
+        (lambda handler: handler.events([]), "bad_upstream", 502, 5),
+    ],
+    ids="quota auth context 404 500 429 html502 html200 redirect closed errorevent emptystream".split(),
+)
+def test_failures(upstream: Upstream, session: Session, act: object, kind: str, status: int, tries: int) -> None:
+    upstream.play(act)
+    reply = session.ask()
+    assert (reply.status, reply.headers["x-uniclaw-class"]) == (status, kind)
+    assert set(reply.json["error"]) == {"message", "type", "param", "code"}
+    assert KEY not in reply.text
+    call = session.call
+    assert (call.call_class, call.status, call.tries, len(call.errors)) == (kind, status, tries, tries)
+    assert call.ttfb_ms is None
+    assert ("x-should-retry" in reply.headers) is True
+
+
+def test_two_failures_then_an_answer(upstream: Upstream, session: Session) -> None:
+    upstream.play(error(500), Handler.hang_up, ok())
+    assert session.ask(stream=False).said == "fine"
+    assert session.call.tries == 3
+    assert classify_turn([session.call]) is None
+
+
+def test_a_stream_that_breaks_is_told_and_not_retried(upstream: Upstream, session: Session) -> None:
+    upstream.play(lambda handler: handler.events([piece("half of")], done=False))
+    reply = session.ask()
+    assert reply.status == 200
+    assert reply.said == "half of"
+    assert "ended before its finish" in reply.events[-1]["error"]["message"]
+    assert "[DONE]" not in reply.events
+    assert (session.call.call_class, session.call.tries) == ("stream_broken", 1)
+    assert rebuild_messages(session.log)[-1]["content"] == "half of"
+
+
+@pytest.mark.parametrize("event", [{"error": {"message": f"oops {KEY}"}}, "no object"])
+def test_a_bad_event_in_a_stream_breaks_it(upstream: Upstream, session: Session, event: object) -> None:
+    upstream.play(lambda handler: handler.events([piece("x"), event]))
+    reply = session.ask()
+    assert "error" in reply.events[-1]
+    assert KEY not in reply.text
+    assert session.call.call_class == "stream_broken"
+
+
+def test_done_without_a_finish_reason_is_complete(upstream: Upstream, session: Session) -> None:
+    upstream.play(lambda handler: handler.events([piece("x")]))
+    assert session.ask().events[-1] == "[DONE]"
+    assert session.call.call_class == "ok"
+    assert session.call.input_tokens is None
+
+
+def test_a_provider_that_refuses_stream_options_is_not_sent_them(
+    upstream: Upstream, process: GatewayProcess, tmp_path: Path
+) -> None:
+    upstream.play(ok())
+    session = Session(process, tmp_path, "plain")
+    assert session.ask().said == "fine"
+    (sent,) = upstream.requests
+    assert "stream_options" not in sent["body"]
+    assert "authorization" not in {name.lower() for name in sent["headers"]}
+
+
+def test_silence_before_the_first_byte_is_infra_and_tried_once(upstream: Upstream, session: Session) -> None:
+    upstream.play(lambda handler: upstream.release.wait(10))
+    reply = session.ask()
+    upstream.release.set()
+    assert (reply.status, session.call.call_class, session.call.tries) == (504, "infra", 1)
+    assert "sent no byte for 0.5 s" in reply.json["error"]["message"]
+
+
+def test_silence_in_a_stream_is_infra(upstream: Upstream, session: Session) -> None:
+    def act(handler: Handler) -> None:
+        handler.events([piece("then nothing")], done=False)
+        upstream.release.wait(10)
+
+    upstream.play(act)
+    reply = session.ask()
+    upstream.release.set()
+    assert "stood still" in reply.events[-1]["error"]["message"]
+    assert session.call.call_class == "infra"
+
+
+def test_nobody_listens(process: GatewayProcess, tmp_path: Path) -> None:
+    session = Session(process, tmp_path, "dead")
+    assert session.ask().status == 502
+    assert (session.call.call_class, session.call.tries) == ("infra", 5)
+
+
+def test_a_client_that_leaves_closes_the_upstream_call(upstream: Upstream, session: Session) -> None:
+    def act(handler: Handler) -> None:
+        handler.events([], done=False)
+        end = time.monotonic() + 10
+        try:
+            while time.monotonic() < end:
+                handler.wfile.write(f"data: {json.dumps(piece('more '))}\n\n".encode())
+                upstream.release.wait(0.005)
+        except OSError:
+            upstream.gone.set()
+
+    upstream.play(act)
+    connection = UnixConnection(session.gateway.address.agent_socket)
+    body = json.dumps({"model": "agent-model", "messages": [USER], "stream": True})
+    connection.request("POST", "/v1/chat/completions", body, {"authorization": f"Bearer {session.grant.key}"})
+    response = connection.getresponse()
+    assert b"more" in response.readline()
+    response.close()
+    connection.close()
+    assert upstream.gone.wait(5)
+    wait_for(lambda: bool(session.gateway.calls(session.attempt)))
+    assert (session.call.call_class, session.call.status) == ("cancelled", 499)
+    assert session.call.ttfb_ms is not None
+    assert rebuild_messages(session.log)[-1]["content"].startswith("more ")
+
+
+def test_a_client_that_leaves_while_the_provider_makes_it_wait(upstream: Upstream, session: Session) -> None:
+    upstream.play(error(429, "slow", "rate_limit", retry_after="30"))
+    connection = UnixConnection(session.gateway.address.agent_socket)
+    body = json.dumps({"model": "agent-model", "messages": [USER]})
+    connection.request("POST", "/v1/chat/completions", body, {"authorization": f"Bearer {session.grant.key}"})
+    wait_for(lambda: session.gateway.activity(session.attempt).waited_seconds > 0)
+    connection.close()
+    wait_for(lambda: bool(session.gateway.calls(session.attempt)))
+    assert session.call.call_class == "cancelled"
+    assert classify_turn([session.call]) == "rate_limit"
+
+
+def test_the_openai_client_works_through_a_forwarder(upstream: Upstream, session: Session) -> None:
+    openai = pytest.importorskip("openai")
+    upstream.play(ok("hello there"))
+    with forwarder(session.gateway.address.agent_socket) as port:
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=session.grant.key, max_retries=0)
+        with client:
+            messages = [{"role": "user", "content": "hello"}]
+            whole = client.chat.completions.create(model="agent-model", messages=messages)
+            assert whole.choices[0].message.content == "hello there"
+            with client.chat.completions.create(model="agent-model", messages=messages, stream=True) as stream:
+                assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "hello there"
+            assert [model.id for model in client.models.list()] == ["agent-model"]
+            upstream.play(lambda handler: handler.events([piece("half of")], done=False))
+            stream = client.chat.completions.create(model="agent-model", messages=messages, stream=True)
+            with stream, pytest.raises(openai.APIError, match="ended before its finish"):
+                list(stream)
+
+
+def test_the_key_is_in_no_file_and_on_no_command_line(
+    upstream: Upstream, process: GatewayProcess, session: Session
+) -> None:
+    upstream.play(error(401, f"Incorrect API key provided: {KEY}", kind=KEY, code=KEY))
+    session.ask()
+    upstream.play(lambda handler: handler.whole(200, completion(f"the key is {KEY}")))
+    session.ask(stream=False)
+    folders = (process.directory, session.log)
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert {"ledger.jsonl", "gateway.log", "exchanges.jsonl"} <= {path.name for path in files}
+    assert [path.name for path in files if KEY.encode() in path.read_bytes()] == []
+    for name in ("cmdline", "environ"):
+        assert KEY.encode() not in Path(f"/proc/{process.pid}/{name}").read_bytes()
+
+
+@contextmanager
+def forwarder(path: Path) -> Iterator[int]:
+    """A loopback TCP port that leads to a Unix socket, as in the containers."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(8) as pool:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    pool.submit(carry, server.accept()[0], path)
+
+        pool.submit(accept)
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def carry(inside: socket.socket, path: Path) -> None:
+    with inside, socket.socket(socket.AF_UNIX) as outside, suppress(OSError):
+        outside.connect(str(path))
+        other = {inside: outside, outside: inside}
+        while True:
+            for source in select.select([inside, outside], [], [], 20)[0]:
+                data = source.recv(65536)
+                if not data:
+                    return
+                other[source].sendall(data)
+
+
+def wait_for(condition: object, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.005)

@@ -1,0 +1,74 @@
+"""Options, ini, uniclaw.toml and environment, merged once."""
+
+import pytest
+
+from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.modelchoice import parse_model
+from pytest_uniclaw.settings import parse_size, resolve
+from pytest_uniclaw.status import PartialPolicy
+
+
+def test_defaults(tmp_path):
+    settings = resolve({}, {}, tmp_path, {})
+    assert (settings.agent, settings.models, settings.attempts) == (None, (), 1)
+    assert settings.runs_dir == tmp_path / "runs"
+    assert settings.partial == PartialPolicy("xfail", 0.5)
+    assert settings.providers == ()
+    assert settings.missing_key_variables == ("OPENAI_API_KEY",)
+
+
+def test_command_line_beats_ini_beats_toml(tmp_path):
+    (tmp_path / "uniclaw.toml").write_text('agent = "toml"\nsimulator = "toml"\nsupervisor = "toml"\n')
+    settings = resolve({"uniclaw_agent": "cli"}, {"uniclaw_agent": "ini", "uniclaw_simulator": "ini"}, tmp_path, {})
+    assert (settings.agent, settings.simulator, settings.supervisor) == ("cli", "ini", "toml")
+
+
+def test_keys_come_from_the_environment_only_and_are_never_shown(tmp_path):
+    (tmp_path / "uniclaw.toml").write_text('[providers.mine]\nbase_url = "http://x/v1"\napi_key_env = "MY_KEY"\n')
+    settings = resolve({}, {}, tmp_path, {"MY_KEY": "sk-secret", "UNICLAW_PRIVACY_TOKEN": "hush"})
+    assert [(p.name, p.api_key) for p in settings.providers] == [("mine", "sk-secret")]
+    assert "sk-secret" not in repr(settings)
+    assert "hush" not in repr(settings)
+    assert settings.privacy_environment == {"UNICLAW_PRIVACY_TOKEN": "hush"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("attempts", "0", "whole number of at least 1"),
+        ("attempts", "-2", "whole number"),
+        ("followups", "two", "whole number"),
+        ("turn_seconds", "20m", "positive number of seconds"),
+        ("turn_seconds", "nan", "positive number of seconds"),
+        ("partial", "xfail:2", "expected 'fail'"),
+        ("partial", "maybe", "expected 'fail'"),
+        ("network", "none", "expected one of isolated, internet"),
+        ("memory", "lots", "expected a size"),
+        ("privacy_file", "absent.env", "no such file"),
+        ("config", "absent.toml", "no such file"),
+    ],
+)
+def test_a_bad_value_names_the_option_and_what_was_expected(tmp_path, option, value, words):
+    with pytest.raises(SettingsError, match=words) as caught:
+        resolve({f"uniclaw_{option}": value}, {}, tmp_path, {})
+    assert option.replace("_", "-") in str(caught.value)
+    assert value in str(caught.value)
+
+
+def test_an_unknown_toml_key_gets_a_suggestion(tmp_path):
+    (tmp_path / "uniclaw.toml").write_text('agnet = "nanobot"\n')
+    with pytest.raises(SettingsError, match=r"did you mean 'agent'"):
+        resolve({}, {}, tmp_path, {})
+
+
+@pytest.mark.parametrize(("text", "size"), [("512m", 512 << 20), ("2g", 2 << 30), ("1.5G", 3 << 29), ("4096", 4096)])
+def test_sizes(text, size):
+    assert parse_size(text, "x") == size
+
+
+def test_model_references(tmp_path):
+    assert parse_model("script").scripted
+    assert parse_model("script:a/b.yaml").slug == "scripted-b"
+    choice = parse_model("mine/org/gpt-5.4")
+    assert (choice.provider, choice.name, choice.slug) == ("mine", "org/gpt-5.4", "mine-org-gpt-5-4")
+    assert parse_model("gpt-5.4").provider == "openai"
