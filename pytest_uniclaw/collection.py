@@ -31,6 +31,10 @@ MARKER_LINES = (
 )
 
 
+CUSTOM = "custom"
+"""The agent's name in an id when a conftest overrides the ``agent`` fixture."""
+
+
 class TaskFile(pytest.Module):
     """One task YAML; collects its task once per model and repeat."""
 
@@ -44,7 +48,7 @@ class TaskFile(pytest.Module):
             task = load_task(self.path)
         except TaskError as error:
             raise self.CollectError(str(error)) from None
-        agent = settings.agent or task.agent_sys
+        agent = CUSTOM if is_overridden(self, "agent") else settings.agent or task.agent_sys
         models = models_of(settings, task)
         for choice in models:
             for number in range(1, settings.attempts + 1):
@@ -78,6 +82,12 @@ def is_task_file(path: Path, config: pytest.Config) -> bool:
     """Decide by name, before anything is opened. ``000_…`` folders are upstream's templates."""
     patterns = config.getini(FILES_INI)
     return any(fnmatch(path.name, pattern) for pattern in patterns) and not path.parent.name.startswith("000_")
+
+
+def is_overridden(node: pytest.Item | pytest.Collector, fixture: str) -> bool:
+    """Say whether a conftest overrides one of our fixtures for a node; pytest has no public way to ask."""
+    definitions = node.session._fixturemanager.getfixturedefs(fixture, node) or ()
+    return bool(definitions) and definitions[-1].func.__module__ != "pytest_uniclaw.fixtures"
 
 
 def models_of(settings: Settings, task: Task) -> tuple[ModelChoice, ...]:

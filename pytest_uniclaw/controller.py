@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_uniclaw.collection import TaskItem, is_task_file
-from pytest_uniclaw.errors import SettingsError, TaskError
+from pytest_uniclaw.collection import CUSTOM, TaskItem, is_task_file
+from pytest_uniclaw.errors import EngineError, SettingsError, TaskError
 from pytest_uniclaw.html import HtmlHooks
 from pytest_uniclaw.options import load_settings
+from pytest_uniclaw.outcome import properties_of
 from pytest_uniclaw.preflight import Wanted
 from pytest_uniclaw.progress import ProgressPrinter
 from pytest_uniclaw.report.gate import GATE_FAILED, GateResult, evaluate_gate, parse_gate
@@ -43,13 +46,17 @@ class Controller:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without workers: prepare as soon as the items are known."""
         items = [item for item in session.items if isinstance(item, TaskItem)]
-        self._prepare([Wanted(item.task, item.agent_name) for item in items], len(items))
+        self._prepare([Wanted(item.task, known_agent(item.agent_name)) for item in items], len(items))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker which run it belongs to."""
         name = choose_run(self._config)
         node.workerinput[RUN_KEY], node.workerinput[DIRECTORY_KEY] = name.run, str(name.directory)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Interrupt the workers too."""
+        self._services.interrupt()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
@@ -59,25 +66,38 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Remove what a dead worker left behind."""
+        """Remove what a dead worker left behind; what an engine that is gone keeps, the reaper looks for again."""
         if error and self._services.prepared and load_settings(self._config).sandbox == "docker":
             from pytest_uniclaw.sandbox.reaper import remove_owned
 
-            remove_owned(run=choose_run(self._config).run, worker=node.gateway.id)
+            with suppress(EngineError):
+                remove_owned(run=choose_run(self._config).run, worker=node.gateway.id)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         """Give the item a dead worker was running its record."""
+        repeat = re.search(r"\[(\d+)\]$", crashitem)
+        number = int(repeat[1]) if repeat else 1
         for wanted in wanted_of(self._config, [crashitem]):
-            record = crashed_record(wanted.task, wanted.agent, 1, "the worker process died while running it")
+            agent = wanted.agent or CUSTOM
+            record = crashed_record(wanted.task, agent, number, "the worker process died while running it")
             report.uniclaw = record.dump()  # type: ignore[attr-defined]
+            report.user_properties.extend(properties_of(record))
+            report.when = "setup"
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Gather the records as they come in."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
+        """Gather the records as they come in.
+
+        A worker that died sends no teardown for its item, and without one JUnit drops its properties and html the item.
+        """
+        crashed = report.when == "setup" and not hasattr(report, "worker_id") and hasattr(report, "node")
         data = getattr(report, "uniclaw", None)
         if data is not None:
             self._records.append(ItemRecord.model_validate(data))
+        yield
+        if crashed:
+            self._config.hook.pytest_runtest_logreport(report=teardown_of(report))
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Count infra outcomes in a category of their own."""
@@ -91,7 +111,6 @@ class Controller:
         """Decide the exit status: nothing passed is never 0, and a gate never hides 2, 3, 4 or 5."""
         if self._progress:
             self._progress.close()
-        self._services.close()
         if not self._records or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
         if exitstatus == pytest.ExitCode.OK and not any(r.outcome == Outcome.PASSED.value for r in self._records):
@@ -109,7 +128,7 @@ class Controller:
             write_summary(terminalreporter, self._records, self._summary(), self._gate, place)
 
     def pytest_unconfigure(self) -> None:
-        """Take the session's services down, however it ended."""
+        """Take the session's services down, however it ended: here the last worker has gone."""
         self._services.close()
 
     def _prepare(self, wanted: Sequence[Wanted], selected: int) -> None:
@@ -125,12 +144,21 @@ class Controller:
         return summarise("all", self._records, selected=self._selected)
 
 
+def teardown_of(report: pytest.TestReport) -> pytest.TestReport:
+    """Return an empty teardown report for an item whose worker died."""
+    closing = pytest.TestReport(
+        report.nodeid, report.location, {}, "passed", None, "teardown", user_properties=report.user_properties
+    )
+    closing.node = report.node  # type: ignore[attr-defined]
+    return closing
+
+
 def wanted_of(config: pytest.Config, ids: Iterable[str]) -> Iterable[Wanted]:
     """Load the tasks that node ids name; ids of other tests and broken packages give nothing."""
     settings = load_settings(config)
     loaded: dict[str, Any] = {}
     for nodeid in ids:
-        file = nodeid.partition("::")[0]
+        file, _, name = nodeid.partition("::")
         path = Path(config.rootpath) / file
         if not is_task_file(path, config):
             continue
@@ -140,4 +168,10 @@ def wanted_of(config: pytest.Config, ids: Iterable[str]) -> Iterable[Wanted]:
             except TaskError:
                 loaded[file] = None
         if loaded[file] is not None:
-            yield Wanted(loaded[file], settings.agent or loaded[file].agent_sys)
+            custom = re.split(r"[-\[]", name)[0] == CUSTOM
+            yield Wanted(loaded[file], None if custom else settings.agent or loaded[file].agent_sys)
+
+
+def known_agent(name: str) -> str | None:
+    """Return an item's agent name, None for one that only a conftest knows."""
+    return None if name == CUSTOM else name

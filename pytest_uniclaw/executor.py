@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ from pytest_uniclaw.agents.base import ModelAccess, Record, TurnRequest
 from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl
 from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
 from pytest_uniclaw.attempt import Manifest
-from pytest_uniclaw.errors import UniclawError
+from pytest_uniclaw.errors import InfraError, SandboxLost, UniclawError
 from pytest_uniclaw.judge.base import Evidence
 from pytest_uniclaw.models.client import Gateway
 from pytest_uniclaw.models.exchange import rebuild_messages
@@ -30,6 +30,9 @@ from pytest_uniclaw.sandbox.services import Running, export_state, start_service
 from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.store import write_bytes, write_json, write_text
 from pytest_uniclaw.task import Task, Variant, resolve_variant
+
+SETTLE_SECONDS = 2.0
+"""How long a call in flight may take to be recorded once the executor's processes are gone."""
 
 MODEL_URL = "http://127.0.0.1:4010/v1"
 """Where an executor finds its model: the forwarder inside its own sandbox."""
@@ -58,6 +61,11 @@ class Executor:
     gateway: Gateway | None = None
     grant: Grant | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    resources: ExitStack = field(default_factory=ExitStack)
+
+    def close(self) -> None:
+        """Revoke the grant and remove the sandbox before whoever opened it does; may be repeated."""
+        self.resources.close()
 
     def turn(self, number: int, message: str, limits: TurnLimits) -> Completed:
         """Run one turn of the agent; its output is logged to ``turns/<n>/agent.log``."""
@@ -83,12 +91,23 @@ class Executor:
         return self._write(number, records, manifests[self.sandbox.paths.results], tuple(flags))
 
     def salvage(self, number: int) -> TurnEvidence:
-        """Return what is known of a turn whose sandbox is gone: the conversation the gateway saw."""
-        return self._write(number, (), Manifest(), ())
+        """Return what is known of a turn whose sandbox is gone: the conversation the gateway saw.
+
+        A disk that refuses it leaves nothing; that never raises.
+        """
+        try:
+            return self._write(number, (), Manifest(), ())
+        except OSError:
+            return TurnEvidence(Evidence(self.turn_folder(number) / "evidence"), Manifest(), (), "", ("not_salvaged",))
 
     def calls(self) -> Sequence[Call]:
-        """Return the executor's model calls so far."""
-        return self.gateway.calls(self.spec.attempt_id, "executor") if self.gateway else ()
+        """Return the executor's model calls so far; one that a killed process left is awaited, for it ends at once."""
+        if self.gateway is None:
+            return ()
+        give_up = time.monotonic() + SETTLE_SECONDS
+        while self.gateway.activity(self.spec.attempt_id).calls_in_flight and time.monotonic() < give_up:
+            time.sleep(0.02)
+        return self.gateway.calls(self.spec.attempt_id, "executor")
 
     def waited(self) -> float:
         """Return the seconds providers made this attempt wait so far."""
@@ -98,7 +117,9 @@ class Executor:
         """Return the host folder of a turn."""
         return self.spec.directory / "turns" / str(number)
 
-    def _write(self, number: int, records: tuple[Record, ...], manifest: Manifest, flags: tuple[str, ...]) -> TurnEvidence:
+    def _write(
+        self, number: int, records: tuple[Record, ...], manifest: Manifest, flags: tuple[str, ...]
+    ) -> TurnEvidence:
         if log := self._exchange_log():
             records, rebuilt = complete_last_turn(records, records_from_messages(rebuild_messages(log)))
             flags += ("transcript_rebuilt",) if rebuilt else ()
@@ -121,7 +142,6 @@ class Executor:
     def _exchange_log(self) -> Path | None:
         log = exchange_folder(self.spec.directory)
         return log if self.grant is not None and log.is_dir() else None
-
 
 
 @dataclass
@@ -175,33 +195,43 @@ def open_executor(spec: AttemptSpec) -> Iterator[Executor]:
     Raises :class:`PreExecError`, :class:`InfraError`, :class:`EngineError` or :class:`TaskUnavailable`; on exit the
     grant is revoked and the sandbox removed, whatever happened.
     """
+    with ExitStack() as stack:
+        try:
+            executor = _provisioned(spec, stack)
+        except SandboxLost as error:
+            raise InfraError(f"the sandbox was lost before the executor ran: {error}") from error
+        yield executor
+
+
+def _provisioned(spec: AttemptSpec, stack: ExitStack) -> Executor:
+    """Provision an executor; what is to be taken down again is left on the stack."""
     started = time.monotonic()
     variant = resolve_variant(spec.task, spec.run.snapshot_mode)
     environment = spec.run.privacy.environment(variant.privacy_keys) | dict(variant.environment)
-    with ExitStack() as stack:
-        package = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="uniclaw-package-")))
-        task = private_copy(spec.task, package)
-        run_pre_exec(
-            task, privacy=environment, environment_base=spec.run.environment, log=spec.directory / "pre_exec.log",
-            locks=spec.run.directory / "locks",
-        )  # fmt: skip
-        sandbox = stack.enter_context(spec.provider.open(sandbox_spec(spec)))
-        sandbox.put(input_entries(task, variant, sandbox))
-        services = start_services(sandbox, task, environment)
-        sandbox.keep()
-        executor = Executor(spec, task, variant, sandbox, services, environment=environment)
-        access = _grant(spec, task, executor, stack)
-        spec.agent.prepare(sandbox, task, access)
-        write_text(spec.directory / "provisioned", f"{time.monotonic() - started:.3f} s\n")
-        yield executor
+    package = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="uniclaw-package-")))
+    task = private_copy(spec.task, package)
+    run_pre_exec(
+        task, privacy=environment, environment_base=spec.run.environment, log=spec.directory / "pre_exec.log",
+        locks=spec.run.directory / "locks",
+    )  # fmt: skip
+    sandbox = stack.enter_context(spec.provider.open(sandbox_spec(spec)))
+    sandbox.put(input_entries(task, variant, sandbox))
+    services = start_services(sandbox, task, environment)
+    sandbox.keep()
+    executor = Executor(spec, task, variant, sandbox, services, environment=environment, resources=stack)
+    access = _grant(spec, task, executor, stack)
+    spec.agent.prepare(sandbox, task, access)
+    write_text(spec.directory / "provisioned", f"{time.monotonic() - started:.3f} s\n")
+    return executor
 
 
 def sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
     """Return what the provider must make for a spec; nothing in it is secret."""
     network: Literal["isolated", "internet"] = "internet" if spec.network == "internet" else "isolated"
+    gateway = spec.gateway.agent_socket.parent if spec.gateway else None
     return SandboxSpec(
         owner=spec.owner, image=spec.agent.image, user="root" if spec.user == "root" else "agent", network=network,
-        memory=spec.memory, cpus=spec.task.cpus or 0.0, gateway=spec.gateway.agent_socket.parent if spec.gateway else None,
+        memory=spec.memory, cpus=spec.task.cpus or 0.0, gateway=gateway,
         lifetime=spec.budget.total_seconds + spec.budget.max_waiting_seconds + 3600.0,
         environment=dict(spec.run.proxies) if network == "internet" else {},
     )
@@ -239,7 +269,11 @@ def _grant(spec: AttemptSpec, task: Task, executor: Executor, stack: ExitStack) 
         )
     )
     executor.gateway, executor.grant = gateway, grant
-    stack.callback(gateway.revoke, grant)
+    stack.callback(_revoke, gateway, grant)
     return ModelAccess(MODEL_URL, grant.key, grant.model)
 
 
+def _revoke(gateway: Gateway, grant: Grant) -> None:
+    """End a grant; with a gateway that is gone, the grant is too."""
+    with suppress(InfraError):
+        gateway.revoke(grant)

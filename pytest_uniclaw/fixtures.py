@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,18 +19,29 @@ from pytest_uniclaw.executor import Executor, Unprovisioned, provision
 from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
 from pytest_uniclaw.judge.base import Simulator, Supervisor
 from pytest_uniclaw.loop import run_attempt
+from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.options import load_settings
 from pytest_uniclaw.outcome import RECORD, raise_outcome
 from pytest_uniclaw.package import unavailable
+from pytest_uniclaw.preflight import check_model
 from pytest_uniclaw.progress import sink_of
 from pytest_uniclaw.report.record import record_of_attempt, skipped_record
 from pytest_uniclaw.session import RunInfo, run_info
+from pytest_uniclaw.settings import Settings
 from pytest_uniclaw.spec import AttemptSpec, RunContext, digests
 from pytest_uniclaw.status import INFRA_STATUSES
 from pytest_uniclaw.store import new_attempt_directory, stored_attempt, task_directory
 from pytest_uniclaw.task import Service, Task
 
 Replay = tuple[Path, Attempt]
+
+NEEDED: dict[str, tuple[str, ...]] = {
+    "agent": ("name", "version", "image", "prepare", "turn", "transcript_sources", "read_transcript", "finish"),
+    "supervisor": ("name", "version", "assess"),
+    "simulator": ("name", "version", "reply"),
+    "budget": ("turn_seconds", "total_seconds", "followups", "silence_seconds"),
+}
+"""What an overridden fixture's value must have; protocols cannot be checked for data members."""
 
 
 @pytest.fixture
@@ -80,10 +91,33 @@ def budget(task: Task, pytestconfig: pytest.Config) -> Budget:
     )
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The exchangeable parts of an attempt, checked to be what they stand for."""
+
+    agent: Agent
+    supervisor: Supervisor
+    simulator: Simulator
+    budget: Budget
+
+
 @pytest.fixture
-def artifacts(request: pytest.FixtureRequest, task: Task, agent: Agent, uniclaw_run: RunInfo) -> Path:
+def uniclaw_parts(agent: Agent, supervisor: Supervisor, simulator: Simulator, budget: Budget) -> Parts:
+    """Collect the overridable parts and refuse what is none. Not meant to be overridden."""
+    parts = Parts(agent, supervisor, simulator, budget)
+    for name, needed in NEEDED.items():
+        value = getattr(parts, name)
+        missing = [part for part in needed if not hasattr(value, part)]
+        if missing:
+            raise pytest.UsageError(f"the fixture `{name}` of a conftest gave {value!r}, which lacks {', '.join(missing)}")
+    return parts
+
+
+@pytest.fixture
+def artifacts(request: pytest.FixtureRequest, task: Task, uniclaw_parts: Parts, uniclaw_run: RunInfo) -> Path:
     """The folder of the task's attempts in the run directory. Override to keep artifacts elsewhere."""
     item: TaskItem = request.node
+    agent = uniclaw_parts.agent
     slug = item.model.slug if agent.needs_model else "no-model"
     return task_directory(uniclaw_run.directory, item.number, agent.name, slug, task.category, task.task_id)
 
@@ -96,19 +130,21 @@ def uniclaw_run(pytestconfig: pytest.Config) -> RunInfo:
 
 @pytest.fixture
 def attempt_spec(
-    request: pytest.FixtureRequest, task: Task, agent: Agent, services: tuple[Service, ...], supervisor: Supervisor,
-    simulator: Simulator, budget: Budget, artifacts: Path, uniclaw_run: RunInfo,
+    request: pytest.FixtureRequest, task: Task, uniclaw_parts: Parts, services: tuple[Service, ...], artifacts: Path,
+    uniclaw_run: RunInfo,
 ) -> AttemptSpec:  # fmt: skip
     """The frozen description of this attempt. Override to change any part of it at once."""
     item: TaskItem = request.node
-    settings = load_settings(item.config)
-    _skip_unavailable(item, task, agent, uniclaw_run.context)
-    model = item.model if agent.needs_model else None
-    _check_kinds(request, agent=agent, supervisor=supervisor, simulator=simulator, budget=budget)
+    settings, parts = load_settings(item.config), uniclaw_parts
+    _skip_unavailable(item, task, uniclaw_run.context)
+    model = item.model if parts.agent.needs_model else None
+    if model is not None:
+        _refuse_without_model(task, parts.agent, model, settings)
     return AttemptSpec(
-        task=dataclasses.replace(task, services=services), agent=agent, provider=load_provider(settings.sandbox),
-        supervisor=supervisor, simulator=simulator, budget=budget, run=uniclaw_run.context, number=item.number,
-        directory=artifacts, model=model, gateway=uniclaw_run.gateway if model else None,
+        task=dataclasses.replace(task, services=services), agent=parts.agent,
+        provider=load_provider(settings.sandbox), supervisor=parts.supervisor, simulator=parts.simulator,
+        budget=parts.budget, run=uniclaw_run.context, number=item.number, directory=artifacts, model=model,
+        gateway=uniclaw_run.gateway if model else None,
     )  # fmt: skip
 
 
@@ -159,7 +195,7 @@ def uniclaw_attempt(
     return run
 
 
-def _skip_unavailable(item: TaskItem, task: Task, agent: Agent, context: RunContext) -> None:
+def _skip_unavailable(item: TaskItem, task: Task, context: RunContext) -> None:
     """Skip a task that this machine or this sandbox cannot run, with its name and the reason."""
     settings = load_settings(item.config)
     if reason := unavailable(task, context.privacy, context.snapshot_mode):
@@ -173,20 +209,9 @@ def _skip(item: TaskItem, reason: str) -> None:
     pytest.skip(reason)
 
 
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "agent": ("name", "version", "image", "prepare", "turn", "transcript_sources", "read_transcript", "finish"),
-    "supervisor": ("name", "version", "assess"),
-    "simulator": ("name", "version", "reply"),
-    "budget": ("turn_seconds", "total_seconds", "followups", "silence_seconds"),
-}
-
-
-def _check_kinds(request: pytest.FixtureRequest, **values: Any) -> None:
-    """Name the conftest whose override is not what it stands for."""
-    for name, value in values.items():
-        missing = [part for part in _NEEDED[name] if not hasattr(value, part)]
-        if missing:
-            where = [d.baseid or "the plugin" for d in request._fixturemanager.getfixturedefs(name, request.node) or ()]
-            raise pytest.UsageError(
-                f"fixture `{name}` (overridden in {where[-1]}) returned {value!r}, which lacks {', '.join(missing)}"
-            )
+def _refuse_without_model(task: Task, agent: Agent, model: ModelChoice, settings: Settings) -> None:
+    """Say what is missing; an agent of a conftest is not known before its item runs."""
+    try:
+        check_model(task, agent.name, model, settings)
+    except SettingsError as error:
+        raise pytest.UsageError(str(error)) from None

@@ -26,12 +26,15 @@ from pytest_uniclaw.prompts import first_message
 from pytest_uniclaw.record import record_attempt
 from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.status import Status
+from pytest_uniclaw.store import set_aside
 from pytest_uniclaw.task import public_view
 from pytest_uniclaw.turn import Course, Sink, next_message, play_turn
 from pytest_uniclaw.verdict import Decision
 
 
-def run_attempt(spec: AttemptSpec, sink: Sink = lambda event: None, executor: Executor | Unprovisioned | None = None) -> Attempt:
+def run_attempt(
+    spec: AttemptSpec, sink: Sink = lambda event: None, executor: Executor | Unprovisioned | None = None
+) -> Attempt:
     """Run one attempt to its end and record it in ``spec.directory``.
 
     ``executor`` is an already opened one (a fixture's); without it, and for every retry after an infrastructure
@@ -43,10 +46,13 @@ def run_attempt(spec: AttemptSpec, sink: Sink = lambda event: None, executor: Ex
         tries += 1
         course = Course()
         _guarded(course, _opened(spec, executor), sink)
-        executor = None
         if course.blocked not in {Status.INFRA_ERROR, Status.RATE_LIMIT} or tries > spec.run.infra_retries:
             break
         sink({"what": "retry", "why": course.problem})
+        if isinstance(executor, Executor):
+            executor.close()
+        executor = None
+        set_aside(spec.directory, tries)
     return record_attempt(spec, course, started=started, wall=time.monotonic() - clock, tries=tries)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_uniclaw.report.record import ItemRecord
+from pytest_uniclaw.report.record import ItemRecord, clean_text
 from pytest_uniclaw.status import Outcome
 
 RECORD = pytest.StashKey[ItemRecord]()
@@ -29,11 +29,11 @@ def raise_outcome(record: ItemRecord) -> None:
     A partial raises the exception class itself: :func:`pytest.xfail` does nothing under ``--runxfail``.
     """
     if record.outcome == Outcome.XFAILED.value:
-        raise pytest.xfail.Exception(record.reason)
+        raise pytest.xfail.Exception(clean_text(record.reason))
     if record.outcome == Outcome.INFRA.value:
-        raise TaskInfra(record.reason, pytrace=False)
+        raise TaskInfra(clean_text(record.reason), pytrace=False)
     if record.outcome == Outcome.FAILED.value:
-        raise TaskFailed(detail_of(record), pytrace=False)
+        raise TaskFailed(clean_text(detail_of(record)), pytrace=False)
 
 
 def detail_of(record: ItemRecord) -> str:
@@ -48,14 +48,24 @@ def detail_of(record: ItemRecord) -> str:
     return "\n".join(lines)
 
 
-def shape_report(item_record: ItemRecord, report: pytest.TestReport) -> None:
-    """Attach the record and flat properties to a report; an infra outcome becomes an error, not a failure.
+def clean_report(report: pytest.TestReport) -> None:
+    """Make every text that pytest itself put on a report valid UTF-8; one lone surrogate would end the session."""
+    report.sections = [(clean_text(title), clean_text(text)) for title, text in report.sections]
+    if isinstance(report.longrepr, tuple):
+        path, line, reason = report.longrepr
+        report.longrepr = (path, line, clean_text(reason))
+    elif report.longrepr is not None and (text := str(report.longrepr)) != clean_text(text):
+        report.longrepr = clean_text(text)
+
+
+def shape_report(item_record: ItemRecord, item: pytest.Item, report: pytest.TestReport) -> None:
+    """Attach the record to a report and flat properties to its item; an infra outcome becomes an error.
 
     JUnit and html tell an error from a failure by the phase: what the executor could not have caused belongs to
     the set-up phase.
     """
     report.uniclaw = item_record.dump()  # type: ignore[attr-defined]
-    report.user_properties.extend(properties_of(item_record))
+    item.user_properties.extend(properties_of(item_record))
     if item_record.outcome == Outcome.INFRA.value and report.failed:
         report.when = "setup"
 

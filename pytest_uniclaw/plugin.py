@@ -10,9 +10,9 @@ import pytest
 
 from pytest_uniclaw import collection, fixtures, options
 from pytest_uniclaw.controller import Controller
-from pytest_uniclaw.outcome import RECORD, shape_report
+from pytest_uniclaw.outcome import RECORD, clean_report, shape_report
 from pytest_uniclaw.report.record import crashed_record
-from pytest_uniclaw.session import watch_parent
+from pytest_uniclaw.session import interrupt_once, watch_controller
 from pytest_uniclaw.terminal import header
 
 agent = fixtures.agent
@@ -25,6 +25,7 @@ simulator = fixtures.simulator
 supervisor = fixtures.supervisor
 task = fixtures.task
 uniclaw_attempt = fixtures.uniclaw_attempt
+uniclaw_parts = fixtures.uniclaw_parts
 uniclaw_replay = fixtures.uniclaw_replay
 uniclaw_run = fixtures.uniclaw_run
 
@@ -40,7 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     options.load_settings(config)
     if options.is_worker(config):
-        watch_parent()
+        interrupt_once()
+        watch_controller(config)
     else:
         config.pluginmanager.register(Controller(config), "uniclaw-controller")
 
@@ -68,5 +70,7 @@ def pytest_runtest_makereport(
         if record is None and report.failed:
             record = crashed_record(item.task, item.agent_name, item.number, str(call.excinfo and call.excinfo.value))
         if record is not None and (call.when == "call" or report.outcome != "passed"):
-            shape_report(record, report)
+            shape_report(record, item, report)
+    if isinstance(item, collection.TaskItem):
+        clean_report(report)
     return report

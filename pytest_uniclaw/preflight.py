@@ -20,21 +20,24 @@ GRADER_IMAGE = "grader"
 
 @dataclass(frozen=True)
 class Wanted:
-    """One selected task and the name of its agent."""
+    """One selected task and the name of its agent, None for one that only a conftest knows."""
 
     task: Task
-    agent: str
+    agent: str | None
 
 
 def check_models(wanted: Sequence[Wanted], settings: Settings) -> bool:
-    """Make sure every executor that needs a model has one; return whether any does. Raises SettingsError."""
+    """Make sure every known executor that needs a model has one; return whether any may. Raises SettingsError."""
     needed = False
     for item in wanted:
+        if item.agent is None:
+            needed = True
+            continue
         agent = load_agent(item.agent)
         if agent.needs_model:
             needed = True
             for text in settings.models or (item.task.model,):
-                _check_model(item.task, agent, parse_model(text), text, settings)
+                check_model(item.task, agent.name, parse_model(text), settings)
     return needed
 
 
@@ -43,7 +46,7 @@ def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
     load_supervisor(settings.supervisor)
     load_simulator(settings.simulator)
     provider = load_provider(settings.sandbox)
-    agents = [load_agent(name) for name in dict.fromkeys(item.agent for item in wanted)]
+    agents = [load_agent(name) for name in dict.fromkeys(item.agent for item in wanted if item.agent is not None)]
     if provider.trusted_only and parse_gate(settings.gate):
         raise SettingsError(f"--gate with --sandbox={provider.name}: that sandbox is not isolation, so it gates nothing")
     strangers = [agent.name for agent in agents if not agent.trusted]
@@ -60,7 +63,8 @@ def images_of(agents: Iterable[Agent]) -> list[str]:
     return list(dict.fromkeys([*(agent.image for agent in agents), GRADER_IMAGE]))
 
 
-def _check_model(task: Task, agent: Agent, choice: ModelChoice, text: str, settings: Settings) -> None:
+def check_model(task: Task, agent: str, choice: ModelChoice, settings: Settings) -> None:
+    """Make sure that a model can be asked: its provider is configured, or its script is there. Raises SettingsError."""
     if choice.scripted:
         _check_script(task, choice)
         return
@@ -69,7 +73,7 @@ def _check_model(task: Task, agent: Agent, choice: ModelChoice, text: str, setti
         return
     variable = settings.missing_key_variables[0] if settings.missing_key_variables else "OPENAI_API_KEY"
     raise SettingsError(
-        f"agent {agent.name} needs a model, and no provider {choice.provider!r} is configured for {text!r} "
+        f"agent {agent} needs a model, and no provider {choice.provider!r} is configured for {choice.name!r} "
         f"(task {task.task_id}).\n"
         f"  fix: set {variable}, or add [providers.{choice.provider}] to uniclaw.toml, "
         "or run the scripted model with --model=script"

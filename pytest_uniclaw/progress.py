@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ def sink_of(config: pytest.Config, nodeid: str) -> Sink:
     path = run_info(config).directory / FOLDER / f"{worker_input(config).get('workerid', 'main')}.jsonl"
 
     def sink(event: dict[str, Any]) -> None:
-        append_line(path, {"item": nodeid, **event})
+        with suppress(OSError):  # a full disk is for the attempt to report
+            append_line(path, {"item": nodeid, **event})
 
     return sink
 

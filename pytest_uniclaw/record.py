@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pytest_uniclaw.attempt import Attempt, Turn, Usage, best_score
+from pytest_uniclaw.errors import InfraError
 from pytest_uniclaw.models.client import Gateway
 from pytest_uniclaw.models.grants import Call
 from pytest_uniclaw.report.upstream import write_upstream
@@ -66,7 +67,8 @@ def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, 
     )
     best = best_score(turns, finished=True)
     score = 0.0 if best is None or status is Status.INTEGRITY_VIOLATION else best
-    calls = Gateway(spec.gateway).calls(spec.attempt_id) if spec.gateway else []
+    calls, known, flags = _calls(spec), _digests(spec), list(course.flags)
+    flags += [flag for flag, value in (("usage_unknown", calls), ("digests_unknown", known)) if value is None]
     return Attempt(
         attempt_id=spec.attempt_id, task_id=spec.task.task_id, category=spec.task.category,
         capability=spec.task.capability, language=spec.task.language, agent=spec.agent.name,
@@ -75,9 +77,25 @@ def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, 
         started=started.isoformat(timespec="seconds"), ended=datetime.now(UTC).isoformat(timespec="seconds"),
         turns=turns, last_score=last.score if last else None, unfinished_best=best_score(turns, finished=False),
         executor_seconds=round(course.spent, 3), wall_seconds=round(wall, 3), tries=tries,
-        usage=usage_by_role(calls), flags=tuple(course.flags), digests=digests(spec),
+        usage=usage_by_role(calls or ()), flags=tuple(flags), digests=known or {},
         limits={"memory": str(spec.memory), "user": spec.user, "network": spec.network, "sandbox": spec.provider.name},
     )  # fmt: skip
+
+
+def _calls(spec: AttemptSpec) -> list[Call] | None:
+    """Return the attempt's model calls, None when the gateway is gone."""
+    try:
+        return Gateway(spec.gateway).calls(spec.attempt_id) if spec.gateway else []
+    except InfraError:
+        return None
+
+
+def _digests(spec: AttemptSpec) -> dict[str, str] | None:
+    """Return what a stored attempt must equal to be replayed, None when the engine is gone: it is never replayed."""
+    try:
+        return digests(spec)
+    except (InfraError, OSError):
+        return None
 
 
 def _reason(status: Status, score: float, course: Course, last: Verdict | None, turns: tuple[Turn, ...]) -> str:

@@ -12,13 +12,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import pytest
 
-from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.errors import SettingsError, UniclawError
 from pytest_uniclaw.models.client import GatewayAddress, start_gateway
 from pytest_uniclaw.models.grants import Provider
 from pytest_uniclaw.options import load_settings, worker_input
@@ -31,6 +33,9 @@ from pytest_uniclaw.store import find_run, new_run, open_run, write_json
 SESSION_FILE = "session.json"
 RUN_KEY = "uniclaw_run"
 DIRECTORY_KEY = "uniclaw_directory"
+STOP_FILE = "interrupted"
+"""Stands in the run directory once the controller was interrupted."""
+WATCH_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -112,13 +117,18 @@ class SessionServices:
         if self.prepared or not wanted:
             return
         self.prepared = True
-        settings, name = load_settings(self._config), choose_run(self._config)
         try:
-            needs_model = check_models(wanted, settings)
-            check_sandbox(wanted, settings)
+            self._start(wanted, load_settings(self._config), choose_run(self._config))
         except SettingsError as error:
             raise pytest.UsageError(str(error)) from None
+        except (UniclawError, OSError) as error:
+            raise pytest.UsageError(f"the session could not be prepared: {error}") from None
+
+    def _start(self, wanted: tuple[Wanted, ...], settings: Settings, name: RunName) -> None:
+        needs_model = check_models(wanted, settings)
+        check_sandbox(wanted, settings)
         open_run(name.directory.parent, name.directory.name)
+        (name.directory / STOP_FILE).unlink(missing_ok=True)
         _die_like_interrupt()
         if settings.sandbox == "docker":
             from pytest_uniclaw.sandbox.reaper import start_reaper, sweep_expired
@@ -127,7 +137,8 @@ class SessionServices:
             self._stack.callback(start_reaper(name.run).close)
         gateway = self._start_gateway(name, settings) if needs_model else None
         sockets = [str(gateway.agent_socket), str(gateway.admin_socket)] if gateway else None
-        write_json(name.directory / SESSION_FILE, {"run": name.run, "gateway": sockets, "arguments": list(self._config.invocation_params.args)})
+        arguments = list(self._config.invocation_params.args)
+        write_json(name.directory / SESSION_FILE, {"run": name.run, "gateway": sockets, "arguments": arguments})
 
     def _start_gateway(self, name: RunName, settings: Settings) -> GatewayAddress:
         providers = [Provider(name=p.name, base_url=p.base_url, api_key=p.api_key) for p in settings.providers]
@@ -135,8 +146,17 @@ class SessionServices:
         self._stack.callback(process.close)
         return process.address
 
+    def interrupt(self) -> None:
+        """Tell the workers to stop at once: what is left of them after 10 s is killed without finalizers."""
+        if self.prepared:
+            with suppress(OSError):
+                (choose_run(self._config).directory / STOP_FILE).touch()
+
     def close(self) -> None:
-        """Stop gateway and reaper; the reaper removes whatever this run still owns."""
+        """Stop gateway and reaper; the reaper removes whatever this run still owns.
+
+        Call it when no worker is left: the reaper takes one last look and ends.
+        """
         self._stack.close()
 
 
@@ -146,13 +166,36 @@ def _die_like_interrupt() -> None:
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
-def watch_parent(interval: float = 0.5) -> None:
-    """End this worker when its controller is gone: nobody would read its results, and the reaper is at work."""
-    parent = os.getppid()
+def interrupt_once() -> None:
+    """Let this worker be interrupted by its first SIGINT only: a second one would break off the finalizers.
+
+    A terminal, the controller and execnet all send one. The controller kills a worker that takes longer than 10 s.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def watch_controller(config: pytest.Config) -> None:
+    """Let this worker stop with its controller, which alone would be no reason for it to stop at once.
+
+    A controller that was interrupted says so, and the worker is interrupted too. One that is gone ends the worker
+    on the spot: nobody would read its results, and the reaper is at work.
+    """
+    parent, main = os.getppid(), threading.main_thread().ident
+    stop = choose_run(config).directory / STOP_FILE
 
     def watch() -> None:
+        told = False
         while os.getppid() == parent:
-            time.sleep(interval)
+            if main and not told and stop.exists():
+                told = True
+                signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(WATCH_SECONDS)
         os._exit(70)
 
-    threading.Thread(target=watch, name="uniclaw-parent", daemon=True).start()
+    threading.Thread(target=watch, name="uniclaw-controller", daemon=True).start()

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,15 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON value atomically, indented, in UTF-8."""
     write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def set_aside(directory: Path, number: int) -> None:
+    """Move the turns and exchanges of a try that is tried again to ``tries/<n>/``; a disk that refuses keeps them."""
+    for name in ("turns", "exchange"):
+        target = directory / "tries" / str(number) / name
+        with suppress(OSError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).rename(target)
 
 
 def save_attempt(directory: Path, attempt: Attempt) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from pytest_uniclaw.agents.base import Finish
 from pytest_uniclaw.attempt import Ending, FollowUp, Turn
 from pytest_uniclaw.budget import billed_seconds
 from pytest_uniclaw.errors import GradingError, InfraError, SandboxLost, TaskError
@@ -24,6 +25,10 @@ from pytest_uniclaw.verdict import Verdict, compute_verdict, handoff_of
 
 Sink = Callable[[dict[str, Any]], None]
 """Receives progress events: JSON primitives with at least ``what``."""
+Stop = SandboxLost | InfraError | OSError
+"""What can break off a turn: the sandbox, the engine or gateway, the host."""
+OUT_OF_MEMORY = "out_of_memory"
+"""Flag: the kernel killed a process of the sandbox for memory during a turn that was not finished."""
 
 
 @dataclass
@@ -60,12 +65,12 @@ def play_turn(course: Course, executor: Executor, number: int, message: str, sin
     Returns the verdict and the agent's answer. Raises what provisioning, sandbox, provider and grader raise.
     """
     calls_before = len(executor.calls())
-    turn, seen, lost = _run(course, executor, number, message)
+    turn, seen, stop = _run(course, executor, number, message)
     course.turns.append(turn)
-    if not turn.finished:
+    if not turn.finished and not isinstance(stop, InfraError | OSError):
         _raise_infra(classify_turn(executor.calls()[calls_before:]))
-    if lost is not None:
-        raise lost
+    if stop is not None:
+        raise stop
     sink({"what": "judging", "turn": number})
     verdict = _judge(course, executor, turn, seen)
     course.turns[-1] = turn.model_copy(update={"verdict": verdict, "handoff": handoff_of(verdict)})
@@ -87,37 +92,57 @@ def next_message(course: Course, executor: Executor, view: PublicView, answer: s
     return follow_up.message
 
 
-def _run(
-    course: Course, executor: Executor, number: int, message: str
-) -> tuple[Turn, TurnEvidence, SandboxLost | None]:
+def _run(course: Course, executor: Executor, number: int, message: str) -> tuple[Turn, TurnEvidence, Stop | None]:
     budget, began, waited = executor.spec.budget, time.monotonic(), executor.waited()
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     limits = TurnLimits(budget.turn_limit(course.spent), budget.silence_seconds, budget.max_waiting_seconds)
-    completed, seen, lost = _run_and_collect(executor, number, message, limits)
-    waited = executor.waited() - waited
+    completed, seen, stop = _run_and_collect(executor, number, message, limits)
+    waited = _waited_since(executor, waited)
     billed = billed_seconds(completed.seconds, waited, budget)
     course.spent += billed
     course.note(*seen.flags)
     finish = executor.spec.agent.finish(completed, seen.records)
+    if not finish.finished and stop is None:
+        finish = _with_memory(course, executor, finish)
     turn = Turn(
         number=number, message=message, started=started, seconds=round(billed, 3),
         wall_seconds=round(time.monotonic() - began, 3), ending=completed.ending, exit_code=completed.exit_code,
-        finished=finish.finished and lost is None, reason=str(lost) if lost else finish.reason,
+        finished=finish.finished and stop is None, reason=str(stop) if stop else finish.reason,
         directory=f"turns/{number}", manifest=seen.manifest, waited_seconds=round(waited, 3),
     )  # fmt: skip
-    return turn, seen, lost
+    return turn, seen, stop
 
 
 def _run_and_collect(
     executor: Executor, number: int, message: str, limits: TurnLimits
-) -> tuple[Completed, TurnEvidence, SandboxLost | None]:
-    began = time.monotonic()
+) -> tuple[Completed, TurnEvidence, Stop | None]:
+    """Run and collect; whatever breaks that off, the turn is recorded as far as it came."""
+    began, completed = time.monotonic(), None
     try:
         completed = executor.turn(number, message, limits)
         return completed, executor.collect(number), None
-    except SandboxLost as error:
-        completed = Completed(Ending.LOST, None, b"", time.monotonic() - began)
-        return completed, executor.salvage(number), error
+    except (SandboxLost, InfraError, OSError) as error:
+        lost = completed or Completed(Ending.LOST, None, b"", time.monotonic() - began)
+        return lost, executor.salvage(number), error
+
+
+def _waited_since(executor: Executor, before: float) -> float:
+    """Return the provider waiting of a turn; a gateway that is gone cannot tell, and its attempt is infra anyway."""
+    try:
+        return executor.waited() - before
+    except InfraError:
+        return 0.0
+
+
+def _with_memory(course: Course, executor: Executor, finish: Finish) -> Finish:
+    """Say when an unfinished turn ran out of memory: the kernel may have killed the agent and spared the sandbox."""
+    try:
+        if not executor.sandbox.vitals().out_of_memory:
+            return finish
+    except (InfraError, SandboxLost):
+        return finish
+    course.note(OUT_OF_MEMORY)
+    return Finish(finish.finished, f"{finish.reason} (it ran out of {executor.spec.memory >> 20} MiB of memory)")
 
 
 def _raise_infra(found: CallClass | None) -> None:

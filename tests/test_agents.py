@@ -149,7 +149,8 @@ def test_both_session_files_are_found(tmp_path: Path, version: str, name: str) -
 
 
 USER = {"role": "user", "content": "go"}
-CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "exec", "arguments": "{}"}}]}
+TOOL = {"id": "1", "function": {"name": "exec", "arguments": "{}"}}
+CALL = {"role": "assistant", "content": "", "tool_calls": [TOOL]}
 
 
 @pytest.mark.parametrize(

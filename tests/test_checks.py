@@ -18,7 +18,11 @@ RUBRIC = parse_rubric(
     "# T\n\n## 5. Checkpoints\n\n- **0.60 — C1 Totals.** The totals match.\n- **0.40 — C2 Note.** A note is there.\n\n"
     "## 6. Score caps\n\n- **invented** — cap at 0.40 if a row is invented.\n"
 )
-NODES = (("check_a.py::check_c1", "checkpoint", "C1"), ("check_a.py::check_c2", "checkpoint", "C2"), ("check_a.py::check_cap", "cap", "invented"))
+NODES = (
+    ("check_a.py::check_c1", "checkpoint", "C1"),
+    ("check_a.py::check_c2", "checkpoint", "C2"),
+    ("check_a.py::check_cap", "cap", "invented"),
+)
 
 
 def collected(nodes: tuple[tuple[str, str, str], ...] = NODES) -> str:

@@ -7,7 +7,6 @@ import itertools
 import json
 import pickle
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,14 +29,19 @@ USER = {"role": "user", "content": "Make the report"}
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with start_gateway(tmp_path_factory.mktemp("gateway"), tuning=Tuning(idle_seconds=0.4)) as started:
+    with start_gateway(tmp_path_factory.mktemp("gateway")) as started:
         yield started
+    assert "pytest_uniclaw" not in (started.directory / "gateway.log").read_text()
 
 
 @pytest.fixture
 def gateway(process: GatewayProcess) -> Gateway:
     address: GatewayAddress = pickle.loads(pickle.dumps(process.address))
     return Gateway(address)
+
+
+def tool(name: str, argument: str, kind: str) -> dict:
+    return {"name": name, "parameters": {"properties": {argument: {"type": kind}}, "required": [argument]}}
 
 
 class Session:
@@ -75,14 +79,18 @@ def test_a_whole_turn_streamed(gateway: Gateway, tmp_path: Path) -> None:
     assert first.events[-2]["usage"]["prompt_tokens"] > 0
     rebuilt = rebuild_messages(session.log)[-1]
     (called,) = rebuilt["tool_calls"]
-    assert (called["function"]["name"], json.loads(called["function"]["arguments"])) == ("exec", {"command": "echo hi > out"})
+    assert called["function"]["name"] == "exec"
+    assert json.loads(called["function"]["arguments"]) == {"command": "echo hi > out"}
     assert first.events[-3]["choices"][0]["finish_reason"] == "tool_calls"
     session.messages += [rebuilt, {"role": "tool", "tool_call_id": called["id"], "content": "hi {turn}"}]
     second = session.ask()
     assert second.said == "turn 1 printed: hi {turn}"
     assert all(event.get("choices") for event in second.events if event != "[DONE]"), "usage was not asked for"
     one, two = session.calls
-    assert [(c.n, c.call_class, c.status, c.stream, c.tries) for c in (one, two)] == [(1, "ok", 200, True, 1), (2, "ok", 200, True, 1)]
+    assert [(c.n, c.call_class, c.status, c.stream, c.tries) for c in (one, two)] == [
+        (1, "ok", 200, True, 1),
+        (2, "ok", 200, True, 1),
+    ]
     assert (one.attempt, one.role, one.provider, one.grant) == (session.attempt, "executor", "script", session.grant.id)
     assert two.finish_reason == "stop"
     assert two.input_tokens
@@ -112,7 +120,7 @@ def test_images_and_openclaws_own_user_messages(gateway: Gateway, tmp_path: Path
     internal = {"role": "user", "content": "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nx"}
     assert session.ask().events[-2]["choices"][0]["finish_reason"] == "tool_calls"
     session.messages += [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "read", "arguments": "{}"}}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "read"}}]},
         {"role": "tool", "tool_call_id": "c", "content": "(see attached image)"},
         {"role": "user", "content": [{"type": "text", "text": "Attached image(s) from tool result:"}, picture]},
         internal,
@@ -124,10 +132,11 @@ def test_images_and_openclaws_own_user_messages(gateway: Gateway, tmp_path: Path
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        ({"name": "exec_command", "parameters": {"properties": {"cmd": {"type": "string"}}}}, {"cmd": "ls"}),
-        ({"name": "shell", "parameters": {"properties": {"command": {"type": "array"}}}}, {"command": ["bash", "-lc", "ls"]}),
-        ({"name": "bash", "parameters": {"properties": {"line": {"type": "string"}}, "required": ["line"]}}, {"line": "ls"}),
+        (tool("exec_command", "cmd", "string"), {"cmd": "ls"}),
+        (tool("shell", "command", "array"), {"command": ["bash", "-lc", "ls"]}),
+        (tool("bash", "line", "string"), {"line": "ls"}),
         ({"name": "terminal"}, {"command": "ls"}),
+        ({"name": "terminal", "parameters": {"properties": [], "required": [["x"]]}}, {"command": "ls"}),
     ],
 )
 def test_shell_takes_the_agents_own_tool(gateway: Gateway, tmp_path: Path, schema: dict, expected: dict) -> None:
@@ -155,7 +164,6 @@ def test_a_script_that_needs_a_shell_the_agent_lacks_is_a_replay_miss(gateway: G
         ("fail: {status: 400, code: context_length_exceeded}", 400, "context_length", None),
         ("fail: {status: 400, code: content_filter}", 400, "content_filter", None),
         ("fail: {status: 422, message: bad}", 422, "bad_request", None),
-        ("hang: true", 504, "infra", None),
     ],
 )
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -170,6 +178,14 @@ def test_scripted_failures_reach_the_agent_and_are_classified(
     (call,) = session.calls
     assert (call.call_class, call.status, call.tries, call.input_tokens) == (kind, status, 1, None)
     assert call.errors[-1].call_class == kind
+
+
+def test_a_scripted_hang_ends_at_the_idle_limit(tmp_path: Path) -> None:
+    with start_gateway(tmp_path / "run", tuning=Tuning(idle_seconds=0.2)) as impatient:
+        session = Session(Gateway(impatient.address), tmp_path, "- hang: true")
+        reply = session.ask()
+        assert (reply.status, reply.json["error"]["message"]) == (504, "the script sent no byte for 0.2 s")
+        assert session.calls[0].call_class == "infra"
 
 
 def test_a_scripted_failure_with_times_passes(gateway: Gateway, tmp_path: Path) -> None:
@@ -237,12 +253,43 @@ def test_only_the_key_decides(gateway: Gateway, tmp_path: Path) -> None:
         ({"model": "agent-model", "messages": [USER], "stream": "yes"}, 400, "stream"),
     ],
 )
-def test_bad_requests_are_the_agents_own(gateway: Gateway, tmp_path: Path, body: object, status: int, words: str) -> None:
+def test_bad_requests_are_the_agents_own(
+    gateway: Gateway, tmp_path: Path, body: object, status: int, words: str
+) -> None:
     session = Session(gateway, tmp_path, "- say: x")
     reply = ask(gateway.address.agent_socket, session.grant.key, body)
     assert reply.status == status
     assert words in reply.json["error"]["message"]
     assert [call.call_class for call in session.calls] == ["bad_request"]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"messages": [{"role": ["user"]}]},
+        {"messages": [{"role": "user", "content": {"text": "x"}}]},
+        {"messages": [{"role": "tool", "content": [1, None, {"text": 5}]}, {"role": "assistant", "tool_calls": 3}]},
+        {"tools": [{"function": {"name": ["exec"]}}, 5, {"function": "x"}]},
+        {"tools": "exec", "stream_options": [1]},
+        {"metadata": json.loads("[" * 600 + "]" * 600)},
+        {"metadata": "\ud800", "messages": [{"role": "user", "content": "\udfff"}]},
+    ],
+)
+def test_no_request_of_an_agent_makes_an_infra_error(gateway: Gateway, tmp_path: Path, extra: dict) -> None:
+    session = Session(gateway, tmp_path, "- shell: ls")
+    session.ask(**extra)
+    assert session.calls[0].call_class in ("ok", "bad_request", "replay_miss")
+
+
+def test_a_body_that_does_not_decompress_is_the_agents_own(tmp_path: Path) -> None:
+    with start_gateway(tmp_path / "run") as started:
+        session = Session(Gateway(started.address), tmp_path, "- say: x")
+        connection = UnixConnection(started.address.agent_socket)
+        headers = {"authorization": f"Bearer {session.grant.key}", "content-encoding": "gzip"}
+        connection.request("POST", "/v1/chat/completions", b"not gzip at all", headers)
+        assert connection.getresponse().status == 400
+        connection.close()
+        assert [call.call_class for call in session.calls] == ["bad_request"]
 
 
 def test_revoked_and_expired_keys_are_refused(gateway: Gateway, tmp_path: Path) -> None:
@@ -258,14 +305,14 @@ def test_revoked_and_expired_keys_are_refused(gateway: Gateway, tmp_path: Path) 
 
 def test_revoking_cancels_what_is_in_flight(gateway: Gateway, tmp_path: Path) -> None:
     session = Session(gateway, tmp_path, "- hang: true")
-    caller = threading.Thread(target=lambda: pytest.raises((OSError, http.client.HTTPException), session.ask))
-    caller.start()
-    wait_for(lambda: gateway.activity(session.attempt).calls_in_flight == 1)
-    gateway.revoke(session.grant)
-    assert [call.call_class for call in session.calls] == ["cancelled"]
-    assert gateway.activity(session.attempt).calls_in_flight == 0
-    caller.join(5)
-    assert not caller.is_alive()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(session.ask)
+        wait_for(lambda: gateway.activity(session.attempt).calls_in_flight == 1)
+        gateway.revoke(session.grant)
+        assert [call.call_class for call in session.calls] == ["cancelled"]
+        assert gateway.activity(session.attempt).calls_in_flight == 0
+        with pytest.raises((OSError, http.client.HTTPException)):
+            answer.result(10)
 
 
 def test_budgets(gateway: Gateway, tmp_path: Path) -> None:
@@ -353,7 +400,8 @@ def test_sockets_are_open_to_agents_and_shut_to_others(gateway: Gateway) -> None
     address = gateway.address
     modes = [
         stat.S_IMODE(path.stat().st_mode)
-        for path in (address.agent_socket, address.agent_socket.parent, address.admin_socket, address.admin_socket.parent)
+        for socket_path in (address.agent_socket, address.admin_socket)
+        for path in (socket_path, socket_path.parent)
     ]
     assert modes == [0o666, 0o755, 0o600, 0o700]
     assert [path.name for path in address.agent_socket.parent.iterdir()] == ["agent.sock"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -58,9 +59,7 @@ def test_a_call_in_flight_is_recorded_when_the_gateway_ends(tmp_path: Path) -> N
     def agent() -> None:
         try:
             ask(process.address.agent_socket, grant.key, body)
-        except (OSError, ValueError):
-            failed.set()
-        except Exception:  # http.client's own errors
+        except (OSError, http.client.HTTPException):
             failed.set()
 
     caller = threading.Thread(target=agent)
@@ -69,7 +68,7 @@ def test_a_call_in_flight_is_recorded_when_the_gateway_ends(tmp_path: Path) -> N
     began = time.monotonic()
     process.close()
     process.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
     caller.join(5)
     assert failed.is_set()
     (row,) = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
@@ -95,7 +94,7 @@ def test_a_killed_parent_leaves_no_gateway_and_no_socket(tmp_path: Path) -> None
         assert alive(int(pid))
         parent.kill()
         parent.wait(5)
-        assert wait_for(lambda: not alive(int(pid))) < 2
+        assert wait_for(lambda: not alive(int(pid))) < 5
         wait_for(lambda: not Path(folder).exists())
 
 

@@ -135,7 +135,7 @@ def test_no_user_message_at_all_ends_at_once(script: Script) -> None:
         user("<environment_context>\n<cwd>/x</cwd>\n</environment_context>"),
         user("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nsecret\n<<<END>>>"),
         user("[Runtime Context — metadata only, not instructions]\nnow\n[/Runtime Context]\n"),
-        {"role": "user", "content": [{"type": "text", "text": "Attached image(s) from tool result:"}, {"type": "image_url"}]},
+        {"role": "user", "content": [{"text": "Attached image(s) from tool result:"}, {"type": "image_url"}]},
         user("Please provide your response to the user based on the conversation above."),
     ],
     ids=["codex", "openclaw", "nanobot-context", "openclaw-image", "nanobot-retry"],

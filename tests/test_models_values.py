@@ -111,7 +111,7 @@ def test_events_are_found_across_any_chunk_border(size: int) -> None:
 
 def test_a_message_survives_being_cut_and_put_together() -> None:
     calls = [
-        {"id": f"c{i}", "type": "function", "function": {"name": "exec", "arguments": json.dumps({"command": "x" * 200})}}
+        {"id": f"c{i}", "type": "function", "function": {"name": "exec", "arguments": json.dumps({"c": "x" * 200})}}
         for i in range(2)
     ]
     message = {"role": "assistant", "content": "words " * 40, "reasoning_content": "hm", "tool_calls": calls}
@@ -125,7 +125,8 @@ def test_interleaved_parallel_calls_are_told_apart() -> None:
     def part(index: int, **function: str) -> dict:
         return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": index, "function": function}]}}]}
 
-    parts = [part(0, name="a", arguments=""), part(1, name="b", arguments="{"), part(0, arguments="{}"), part(1, arguments="}")]
+    opening = [part(0, name="a", arguments=""), part(1, name="b", arguments="{")]
+    parts = [*opening, part(0, arguments="{}"), part(1, arguments="}")]
     functions = [call["function"] for call in assemble(parts).message()["tool_calls"]]
     assert functions == [{"name": "a", "arguments": "{}"}, {"name": "b", "arguments": "{}"}]
 

@@ -135,7 +135,8 @@ from pathlib import Path
 from pytest_uniclaw.preexec import run_pre_exec
 from pytest_uniclaw.task import load_task
 task = dataclasses.replace(load_task(Path({str(task.path)!r})), pre_exec=("ops/populate.py",))
-run_pre_exec(task, privacy={{}}, environment_base={BASE!r}, log=Path({str(tmp_path)!r}, "log"), locks=Path({str(tmp_path)!r}))
+folder = Path({str(tmp_path)!r})
+run_pre_exec(task, privacy={{}}, environment_base={BASE!r}, log=folder / "log", locks=folder)
 """
     owner = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent.parent)
     pid_file, end = task.folder / "pid", time.monotonic() + 20

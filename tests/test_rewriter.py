@@ -23,10 +23,11 @@ PUBLIC = (
 PUBLIC_ZH = "我在整理青石巷14号的账，请把四月的合计写进 /tmp_workspace/results/报告.md，并列出最大的200笔。"
 HIDDEN = """# Rules
 ## 4. Ground Truth
-The grand total must be 1,284,500 pounds and the quarterly surplus peaked shortly before December in the northern branch.
+The grand total must be 1,284,500 pounds and the quarterly surplus peaked shortly before December in the northern one.
 The payee is Ottilie Brannigan and the booking reference is INV_7741-K; see https://ledger.example.org/q4 and
 write to audit@calder.example. The title of the memo is "Lantern Street Refund". Compare with answers_final.json.
-The plumber is Brambleford. 季度盈余在十二月之前不久于北方分店达到最高点，收款人是「欧阳若兰」。合计为四十二万三千元。
+The plumber is Brambleford.
+季度盈余在十二月之前不久于北方分店达到最高点，收款人是「欧阳若兰」。合计为四十二万三千元。
 """
 ANSWERS = '{"tenant": "Marta Kowalczyk", "street": "cedarwood", "landlord": "沈书言", "rate": 0.0475, "days": 30}'
 SECRETS = HiddenFingerprints.build([HIDDEN, ANSWERS], PUBLIC + PUBLIC_ZH)
@@ -89,11 +90,11 @@ META = [
     "Your score is too low.", "The rubric wants more.", "One checkpoint is missing.", "The supervisor was not happy.",
     "The grader could not read it.", "The verdict was continue.", "You have 62/100 so far.", "You got 0.62 out of 1.",
     "You are at 62% now.", "You reached 4 of 6 parts.", "It is worth 15 points.", "This benchmark is strict.",
-    "The ｓｃｏｒｅ is low.", "Your sco\u200bre is low.", "The hidden files say otherwise.", "The ground truth differs.",
+    "The ｓｃｏｒｅ is low.", "Your sco\u200bre is low.", "The hidden files differ.", "The ground truth differs.",
 ]
 META_ZH = [
-    "你的得分太低了。", "评分标准里还有一条。", "有一个检查点没过。", "你现在是62分。", "评审不满意。", "目前达到百分之六十。",
-    "标准答案不是这样。", "监督者说不行。", "评\u200b分不高。",
+    "你的得分太低了。", "评分标准里还有一条。", "有一个检查点没过。", "你现在是62分。", "评审不满意。",
+    "目前达到百分之六十。", "标准答案不是这样。", "监督者说不行。", "评\u200b分不高。",
 ]  # fmt: skip
 
 
@@ -156,7 +157,8 @@ def test_a_leak_across_two_sentences_is_found() -> None:
 
 
 def test_what_was_said_before_is_not_said_again() -> None:
-    done = run("Please read my request again! Please look at the totals.", history=("Thanks.\nPlease read my request again.",))
+    history = ("Thanks.\nPlease read my request again.",)
+    done = run("Please read my request again! Please look at the totals.", history=history)
     assert done.message == "Please look at the totals."
     assert "dropped:duplicate" in done.decisions
     assert run(f"{SAFE} {SAFE}").message == SAFE

@@ -36,21 +36,22 @@ def end(pid: int | None) -> None:
 
 def test_a_oneshot_runs_in_its_folder_and_the_folder_goes(tmp_path: Path) -> None:
     sandbox = HostSandbox(tmp_path / "sandbox")
-    task = make_task(tmp_path, service('cp data.txt "$UNICLAW_WORKSPACE/seed"; echo "$TOKEN" "$HOME"', oneshot=True))
+    task = make_task(tmp_path, service('cp data.txt "$UNICLAW_WORKSPACE/seed"; echo "$TOKEN"', oneshot=True))
     (running,) = start_services(sandbox, task, {"TOKEN": "abc"})
     assert running.name == "tracker"
     assert running.pid is None
     assert (Path(sandbox.paths.workspace) / "seed").read_text() == "seed\n"
     assert not Path(sandbox.paths.service("tracker")).exists()
-    assert (Path(sandbox.paths.logs) / "tracker.log").read_text() == "abc /root\n"
-    assert sandbox.entries[0].mode == 0o700
+    assert (Path(sandbox.paths.logs) / "tracker.log").read_text() == "abc\n"
+    assert sandbox.environments[0]["HOME"] == "/root"
+    assert [(entry.mode, entry.source is None) for entry in sandbox.entries[:2]] == [(0o644, False), (0o700, True)]
 
 
 def test_a_service_of_its_own_account_owns_its_folder_and_log(tmp_path: Path) -> None:
     sandbox = HostSandbox(tmp_path / "sandbox")
     task = make_task(tmp_path, service("true", oneshot=True, user="service"))
     start_services(sandbox, task, {})
-    assert [entry.user for entry in sandbox.entries] == ["service", "service"]
+    assert [entry.user for entry in sandbox.entries] == ["service", "service", "service"]
     assert sandbox.users == ["service", "root"]
     assert not Path(sandbox.paths.service("tracker")).exists()
 
@@ -86,9 +87,10 @@ def test_a_background_service_is_awaited(tmp_path: Path) -> None:
 
 def test_a_service_that_never_becomes_ready_is_infra(tmp_path: Path) -> None:
     sandbox = HostSandbox(tmp_path / "sandbox")
-    start = 'echo $$ > pid; echo starting; exec sleep 60'
-    task = make_task(tmp_path, service(start, ready="echo refused; false", ready_seconds=1))
-    with pytest.raises(InfraError, match=r"'tracker' was not ready after 1 s \(`echo refused; false`\)") as caught:
+    start = 'echo starting; echo $$ > pid; exec sleep 60'
+    ready = "until [ -s pid ]; do sleep 0.05; done; echo refused; false"
+    task = make_task(tmp_path, service(start, ready=ready, ready_seconds=1))
+    with pytest.raises(InfraError, match=r"'tracker' was not ready after 1 s \(`until .* false`\)") as caught:
         start_services(sandbox, task, {})
     end(int((Path(sandbox.paths.service("tracker")) / "pid").read_text()))
     assert "starting" in str(caught.value)

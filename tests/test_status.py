@@ -8,7 +8,14 @@ import pytest
 
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.status import (
-    INFRA_STATUSES, PARTIAL_STATUSES, AttemptFacts, Outcome, PartialPolicy, Status, decide_status, outcome_of,
+    INFRA_STATUSES,
+    PARTIAL_STATUSES,
+    AttemptFacts,
+    Outcome,
+    PartialPolicy,
+    Status,
+    decide_status,
+    outcome_of,
 )  # fmt: skip
 from pytest_uniclaw.verdict import Decision
 

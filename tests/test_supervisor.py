@@ -151,8 +151,8 @@ def test_a_check_that_crashes_twice_is_unmet_and_flagged(tmp_path: Path, provide
 
 def test_a_check_that_crashes_once_is_judged_by_its_second_run(tmp_path: Path, provider: HostProvider) -> None:
     case = make_case(tmp_path, make_task(tmp_path), provider, **GOOD)
-    nodes = {"check_report": ("checkpoint", "C1"), "check_rows": ("checkpoint", "C2"), "check_invented": ("cap", "invented")}
-    collected = [{"node": f"check_it.py::{n}", "kind": k, "id": i} for n, (k, i) in nodes.items()]
+    nodes = [("report", "checkpoint", "C1"), ("rows", "checkpoint", "C2"), ("invented", "cap", "invented")]
+    collected = [{"node": f"check_it.py::check_{n}", "kind": k, "id": i} for n, k, i in nodes]
     half = json.dumps({"kind": "collected", "nodes": collected})
     provider.answers = [GradingOutput((half,), 137, False, "killed")]
     assessment = ChecksSupervisor().assess(case)

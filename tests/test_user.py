@@ -22,6 +22,7 @@ from pytest_uniclaw.task import PublicView
 from pytest_uniclaw.verdict import Handoff
 
 Language = Literal["en", "zh"]
+State = Literal["in_progress", "incomplete"]
 PROMPT = """Please sort my receipts in `/tmp_workspace/clawbench/sources/receipts.csv`.
 
 I need these files in `/tmp_workspace/results/`:
@@ -41,11 +42,11 @@ def view(language: Language = "en", task_id: str = "task_a") -> PublicView:
     return PublicView(task_id, PROMPT, language, (), ("receipts.csv", "rates.json"))
 
 
-def handoff(state: Literal["in_progress", "incomplete"] = "incomplete", score: float = 0.4) -> Handoff:
+def handoff(state: State = "incomplete", score: float = 0.4) -> Handoff:
     return Handoff(verdict="continue", attempt_state=state, recoverable=True, score=score)
 
 
-def reply(visible: Visible, language: Language = "en", state: Literal["in_progress", "incomplete"] = "incomplete") -> str:
+def reply(visible: Visible, language: Language = "en", state: State = "incomplete") -> str:
     return TemplateSimulator().reply(view(language), visible, handoff(state), ())
 
 
@@ -136,7 +137,7 @@ def test_both_languages_have_the_same_slots_and_enough_variants() -> None:
     language=st.sampled_from(["en", "zh"]), state=st.sampled_from(["in_progress", "incomplete"]),
 )
 def test_nothing_of_the_agents_words_comes_back(
-    answer: str, files: list[str], turn: int, language: Language, state: Literal["in_progress", "incomplete"]
+    answer: str, files: list[str], turn: int, language: Language, state: State
 ) -> None:
     text = reply(Visible(answer, tuple(files), turn), language, state)
     names = "|".join(map(re.escape, named_deliverables(PROMPT)))

@@ -13,7 +13,15 @@ from pydantic import ValidationError
 from pytest_uniclaw.errors import GradingError
 from pytest_uniclaw.rubric import Cap, Checkpoint, Rubric
 from pytest_uniclaw.verdict import (
-    Assessment, AttemptState, CapJudgement, Decision, Handoff, Judgement, State, compute_verdict, handoff_of,
+    Assessment,
+    AttemptState,
+    CapJudgement,
+    Decision,
+    Handoff,
+    Judgement,
+    State,
+    compute_verdict,
+    handoff_of,
 )  # fmt: skip
 
 

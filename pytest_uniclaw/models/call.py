@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_uniclaw.models.chat import Assembled, Json, estimate_tokens, token_counts
 from pytest_uniclaw.models.exchange import Sent
-from pytest_uniclaw.models.failure import CallFailed
+from pytest_uniclaw.models.failure import CallFailed, plain
 from pytest_uniclaw.models.grants import INFRA_CLASSES, Call, CallClass, Failure
 from pytest_uniclaw.models.ledger import Ledger
 from pytest_uniclaw.models.registry import Lease
@@ -31,7 +31,8 @@ class RunningCall:
         self.tries = 0
         self.errors: list[Failure] = []
         self.waited = 0.0
-        self.call_class = CallClass.INFRA  # what an exception of the gateway itself would be
+        # What an error of the gateway itself would be: until the request is accepted, its sender has provoked it.
+        self.call_class = CallClass.BAD_REQUEST
         self.status = 500
         self._ledger = ledger
         self._started = datetime.now(UTC)
@@ -51,6 +52,10 @@ class RunningCall:
         self.lease.touch()
         log = self.lease.log
         self._sent = await asyncio.to_thread(log.sent, body) if size > _LARGE else log.sent(body)
+
+    def accepted(self) -> None:
+        """The request is sound and within budget; from here on it is the provider's turn."""
+        self.call_class = CallClass.INFRA
 
     async def wait(self, seconds: float) -> None:
         """Sleep because the provider wants it; counted as waiting, not as the executor's time."""
@@ -79,7 +84,8 @@ class RunningCall:
         self._body = body
         if body is not None:
             self._seen.usage = body.get("usage")
-            self._seen.finish_reason = body["choices"][0].get("finish_reason")
+            reason = body["choices"][0].get("finish_reason")
+            self._seen.finish_reason = reason if isinstance(reason, str) else None
         self.call_class, self.status = CallClass.OK, 200
 
     def failed(self, failure: CallFailed) -> None:
@@ -124,7 +130,7 @@ class RunningCall:
             ttfb_ms=self._ttfb,
             ms=self._elapsed(),
             waited_seconds=round(self.waited, 3),
-            finish_reason=self._seen.finish_reason,
+            finish_reason=plain(self._seen.finish_reason) if self._seen.finish_reason else None,
             **token_counts(self._seen.usage),
         )
 

@@ -56,7 +56,8 @@ class CallFailed(Exception):
     def body(self) -> dict[str, Any]:
         """The error in OpenAI's shape."""
         kind, code = _TYPES.get(self.call_class, ("server_error", None))
-        error = {"message": self.message, "type": self.type or kind, "param": None, "code": self.code or code}
+        message = self.message[:MESSAGE_LIMIT]
+        error = {"message": message, "type": self.type or kind, "param": None, "code": self.code or code}
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
@@ -73,9 +74,14 @@ class CallFailed(Exception):
         return Failure(
             call_class=self.call_class,
             status=self.upstream_status,
-            message=self.message[:MESSAGE_LIMIT],
+            message=plain(self.message[:MESSAGE_LIMIT]),
             retry_after=self.retry_after,
         )
+
+
+def plain(text: str) -> str:
+    """The text as valid Unicode: lone surrogates, which JSON can carry and our values cannot, become ``?``."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def from_answer(status: int, content: Any, headers: Mapping[str, str]) -> CallFailed:

@@ -20,6 +20,8 @@ from pytest_uniclaw.models.sse import DONE, encode
 
 MAX_BODY = 64 << 20
 """Bytes of a request, after decompression."""
+MAX_DEPTH = 100
+"""Levels of nesting in a request; deeper ones would exhaust the stack of whoever walks them."""
 _LARGE = 1 << 20
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
@@ -80,6 +82,7 @@ class AgentApp:
         _check(body, call.lease.request.model)
         await call.log_request(body, size)
         call.lease.spend_call()
+        call.accepted()
         asked_usage = _wants_usage(body)
         async with self._backends[call.lease.request.provider].open(self._outgoing(body, call), call) as answer:
             if isinstance(answer, dict):
@@ -130,13 +133,25 @@ async def _read(request: web.Request) -> tuple[Json, int]:
     except web.HTTPRequestEntityTooLarge as error:
         text = f"the request is larger than {MAX_BODY >> 20} MiB"
         raise CallFailed(CallClass.BAD_REQUEST, 413, text) from error
+    except web.RequestPayloadError as error:
+        raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body cannot be read: {error}") from error
     try:
         body = await asyncio.to_thread(json.loads, data) if len(data) > _LARGE else json.loads(data)
     except (ValueError, RecursionError) as error:
         raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise CallFailed(CallClass.BAD_REQUEST, 400, "the body is not a JSON object")
+    if _deeper_than(body, MAX_DEPTH):
+        raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body is nested deeper than {MAX_DEPTH} levels")
     return body, len(data)
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        groups = (n.values() if isinstance(n, dict) else n for n in level if isinstance(n, dict | list))
+        level = [child for group in groups for child in group]
+    return bool(level)
 
 
 def _check(body: Json, model: str) -> None:
@@ -148,7 +163,8 @@ def _check(body: Json, model: str) -> None:
     if not isinstance(messages, list) or not messages:
         raise CallFailed(CallClass.BAD_REQUEST, 400, "'messages' must be a list of at least one message")
     for index, message in enumerate(messages):
-        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str) or role not in _ROLES:
             raise CallFailed(CallClass.BAD_REQUEST, 400, f"'messages[{index}]' must be an object with a known role")
     if not isinstance(body.get("stream"), bool | None):
         raise CallFailed(CallClass.BAD_REQUEST, 400, "'stream' must be true or false")

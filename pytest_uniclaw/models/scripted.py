@@ -105,14 +105,11 @@ def _tool_call(ident: str, use: ToolUse, body: Json) -> Json:
 def _shell_call(command: str, body: Json) -> tuple[str, str]:
     """The agent's own shell tool and the command in its argument's shape. Raises CallFailed when it offers none."""
     tools = body.get("tools")
-    offered = {
-        tool["function"]["name"]: tool["function"]
-        for tool in (tools if isinstance(tools, list) else ())
-        if isinstance(tool, dict) and isinstance(tool.get("function"), dict) and "name" in tool["function"]
-    }
+    functions = [tool.get("function") for tool in (tools if isinstance(tools, list) else ()) if isinstance(tool, dict)]
+    offered = {f["name"]: f for f in functions if isinstance(f, dict) and isinstance(f.get("name"), str)}
     name = next((known for known in SHELL_TOOLS if known in offered), None)
     if name is None:
-        names = ", ".join(map(str, offered)) or "none"
+        names = ", ".join(offered)[:500] or "none"
         text = f"the script wants a shell, and the request offers no known shell tool (tools: {names})"
         raise CallFailed(CallClass.REPLAY_MISS, 409, text)
     argument, as_list = _command_argument(offered[name].get("parameters"))
@@ -125,6 +122,6 @@ def _command_argument(schema: Any) -> tuple[str, bool]:
     properties = properties if isinstance(properties, dict) else {}
     required = schema.get("required") if isinstance(schema, dict) else None
     names = [*_COMMAND_ARGUMENTS, *(required if isinstance(required, list) else ())]
-    name = next((known for known in names if known in properties), _COMMAND_ARGUMENTS[0])
+    name = next((name for name in names if isinstance(name, str) and name in properties), _COMMAND_ARGUMENTS[0])
     found = properties.get(name)
     return name, isinstance(found, dict) and found.get("type") == "array"

@@ -75,7 +75,7 @@ class ItemRecord(BaseModel):
 def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, *, replayed: bool) -> ItemRecord:
     """Return the record of a finished attempt."""
     verdict = attempt.best_verdict
-    return ItemRecord(
+    record = ItemRecord(
         task_id=attempt.task_id, category=attempt.category, capability=attempt.capability, language=attempt.language,
         agent=attempt.agent, model=attempt.model, number=attempt.number, status=attempt.status.value,
         outcome=outcome_of(attempt.status, attempt.score, policy).value, score=attempt.score,
@@ -86,6 +86,7 @@ def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, 
         tokens={f"{u.role}.{name}": getattr(u, name) for u in attempt.usage for name in ("input_tokens", "output_tokens")},
         directory=str(directory), replayed=replayed,
     )  # fmt: skip
+    return _cleaned(record)
 
 
 def skipped_record(task: Task, agent: str, number: int, reason: str) -> ItemRecord:
@@ -99,10 +100,16 @@ def crashed_record(task: Task, agent: str, number: int, reason: str) -> ItemReco
 
 
 def _unrun(task: Task, agent: str, number: int, reason: str, status: str, outcome: str) -> ItemRecord:
-    return ItemRecord(
+    record = ItemRecord(
         task_id=task.task_id, category=task.category, capability=task.capability, language=task.language, agent=agent,
         number=number, status=status, outcome=outcome, threshold=task.threshold, reason=" ".join(reason.split())[:300],
     )  # fmt: skip
+    return _cleaned(record)
+
+
+def _cleaned(record: ItemRecord) -> ItemRecord:
+    """Return the record as every report will have it: what a failure says on a terminal passes the same point."""
+    return ItemRecord.model_validate(record.dump())
 
 
 def clean(value: Any) -> Any:

@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -146,14 +147,16 @@ def pack(
         TaskError: an entry's source holds a special file or a link out of it.
         OSError: a source cannot be read.
     """
-    stream: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115 (the caller closes it)
-    with tarfile.open(
-        fileobj=stream, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape",
-    ) as tar:
-        packer = Packer(tar, executor, homes, frozenset(fixed))
-        for entry in entries:
-            packer.add(entry)
-    stream.seek(0)
+    with ExitStack() as cleanup:
+        stream: IO[bytes] = cleanup.enter_context(tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
+        with tarfile.open(
+            fileobj=stream, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape",
+        ) as tar:
+            packer = Packer(tar, executor, homes, frozenset(fixed))
+            for entry in entries:
+                packer.add(entry)
+        stream.seek(0)
+        cleanup.pop_all()
     return stream
 
 

@@ -144,12 +144,10 @@ def _pull(api: APIClient, tag: str) -> str | None:
     """Pull a tag; return None, or why it failed in one line."""
     repository, _, version = tag.partition(":")
     try:
-        for event in api.pull(repository, tag=version, stream=True, decode=True):
-            if "error" in event:
-                return " ".join(str(event["error"]).split())
+        events = list(api.pull(repository, tag=version, stream=True, decode=True))
     except failures() as error:
         return explain(error)
-    return None
+    return next((" ".join(str(event["error"]).split()) for event in events if "error" in event), None)
 
 
 def _run(command: list[str]) -> None:

@@ -30,7 +30,7 @@ class DiskGuard:
         """Do nothing while there is room, or while another sandbox is the one that takes it.
 
         Raises:
-            SandboxLost: there is too little room and this sandbox wrote most of all running ones (cause ``disk``).
+            SandboxLost: there is too little room and no sandbox wrote twice as much (cause ``disk``).
             EngineError: there is too little room and no sandbox took it.
         """
         free = free_bytes(self.root) if self.root else None
@@ -38,12 +38,12 @@ class DiskGuard:
             return
         written = written_bytes(self.container)
         mine = written.get(self.container.name, 0)
-        if max([mine, *written.values()]) < CULPRIT_BYTES:
+        if max(written.values(), default=0) < CULPRIT_BYTES:
             raise EngineError(
                 f"the container engine's disk has {free // MIB} MiB free, at least {self.floor // MIB} MiB are needed, "
                 f"and no sandbox filled it: make room on {self.root}"
             )
-        if mine >= max(written.values()):
+        if 2 * mine >= max(written.values()):
             raise SandboxLost(
                 f"the sandbox filled the disk: it wrote {mine // MIB} MiB, {free // MIB} MiB are left", cause="disk",
             )

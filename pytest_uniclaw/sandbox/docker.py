@@ -38,10 +38,12 @@ from pytest_uniclaw.sandbox.engine import (
     new_name,
     removed_at_end,
 )
-from pytest_uniclaw.sandbox.exec import HeadAndTail, create, exit_code, follow, start_detached, started
+from pytest_uniclaw.sandbox.exec import detach as detached
+from pytest_uniclaw.sandbox.exec import follow, prepare, started
 from pytest_uniclaw.sandbox.fetch import fetch
 from pytest_uniclaw.sandbox.freeze import Sweeper, frozen
 from pytest_uniclaw.sandbox.grading import run_job
+from pytest_uniclaw.sandbox.stream import HeadAndTail
 from pytest_uniclaw.sandbox.turn import run_turn
 
 if TYPE_CHECKING:
@@ -78,21 +80,20 @@ class DockerSandbox:
     ) -> Completed:
         """Run a harness command, bounded inside the container and once more from outside."""
         self._make_workspace()
-        bounded = list(command) if detach else ["/usr/bin/timeout", "-k", "2", f"{seconds:.3f}", *command]
-        exec_id = create(
-            self.container, bounded, user=provision.exec_user(user), cwd=cwd or self.paths.workspace,
-            environment=provision.visible(environment, provision.home_of(user, self.paths, self.user)),
-        )
+        number, folder = provision.exec_user(user), cwd or self.paths.workspace
+        variables = provision.visible(environment, provision.home_of(user, self.paths, self.user))
         began = time.monotonic()
         if detach:
-            start_detached(self.container, exec_id)
+            detached(self.container, command, user=number, cwd=folder, environment=variables)
             return Completed(Ending.EXITED, None, b"", time.monotonic() - began)
+        bounded = ["/usr/bin/timeout", "-k", "2", f"{seconds:.3f}", *command]
         last = began + seconds + HOST_GRACE_SECONDS
         output = HeadAndTail()
-        with started(self.container, exec_id) as running:
+        prepared = prepare(self.container, bounded, user=number, cwd=folder, environment=variables)
+        with started(prepared) as running:
             tick = min(RUN_TICK_SECONDS, seconds)
             ending = follow(running, output.write, lambda now, _: Ending.DEADLINE if now > last else None, tick)
-            code = exit_code(running) if ending is Ending.EXITED else None
+            code = running.exit_code() if ending is Ending.EXITED else None
         taken = time.monotonic() - began
         if code in TIMEOUT_CODES and taken >= seconds:
             ending = Ending.DEADLINE

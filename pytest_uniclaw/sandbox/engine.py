@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ def connected(base_url: str | None) -> Iterator[APIClient]:
 def connect(base_url: str | None) -> APIClient:
     """Return a client; ``DOCKER_HOST`` and its TLS companions, then the current docker context, name the default."""
     from docker import APIClient
+    from docker.constants import DEFAULT_UNIX_SOCKET
     from docker.context import ContextAPI
     from docker.utils import kwargs_from_env
 
@@ -75,7 +77,17 @@ def connect(base_url: str | None) -> APIClient:
         context = ContextAPI.get_current_context()
         if context is not None and context.name != "default" and context.Host:
             settings["base_url"] = context.Host
+    knock(settings.get("base_url") or DEFAULT_UNIX_SOCKET)
     return APIClient(version="auto", timeout=int(ANSWER_SECONDS), **settings)
+
+
+def knock(base_url: str) -> None:
+    """Connect to a Unix socket once and close it: the SDK leaves its own open when nobody answers. Raises OSError."""
+    scheme, _, path = base_url.partition("://")
+    if scheme in ("unix", "http+unix"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(ANSWER_SECONDS)
+            probe.connect("/" + path.lstrip("/"))
 
 
 def explain(error: Exception) -> str:

@@ -136,7 +136,7 @@ def ensure_engine(progress: Progress) -> EnginePlan:
     if plan.action == "start dockerd":
         if not _cgroups_are_mounted():
             _command(["cgroupfs-mount"])
-        process = start_dockerd([], ENGINE_LOG)
+        process = start_dockerd(ENGINE_LOG)
         progress(f"started dockerd, which stays up: `kill {process.pid}` ends it; its log is {ENGINE_LOG}")
     return plan
 
@@ -154,15 +154,19 @@ def install_engine(progress: Progress) -> None:
         raise EngineError("apt-get installed docker.io but there is no dockerd on the PATH")
 
 
-def start_dockerd(arguments: Sequence[str], log: Path, base_url: str | None = None) -> subprocess.Popen[bytes]:
-    """Start an engine in its own session and return once it answers.
+def start_dockerd(
+    log: Path, command: Sequence[str] = ("dockerd",), base_url: str | None = None
+) -> subprocess.Popen[bytes]:
+    """Start an engine in its own session and return once it answers at ``base_url``.
 
-    Raise EngineError with the end of its log when it ends or stays silent for ``START_SECONDS``.
+    A second engine needs a network namespace of its own (``unshare --net dockerd …``): one with ``--bridge=none``
+    deletes the bridge of the first. Raise EngineError with the end of its log when it ends or stays silent for
+    ``START_SECONDS``.
     """
     mark = log.stat().st_size if log.is_file() else 0
     with log.open("ab") as file:
         process = subprocess.Popen(
-            ["dockerd", *arguments], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            list(command), stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
     try:
         _wait_for_answer(base_url, time.monotonic() + START_SECONDS, process)

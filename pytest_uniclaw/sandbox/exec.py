@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,81 +12,64 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_uniclaw.attempt import Ending
-from pytest_uniclaw.sandbox.base import MIB
-from pytest_uniclaw.sandbox.engine import Container, address, is_missing
+from pytest_uniclaw.sandbox.engine import Container, address
+from pytest_uniclaw.sandbox.stream import MARK_VARIABLE, Ended, Frames
 
-OUTPUT_BYTES = MIB
-HEADER = struct.Struct(">BxxxL")
 RECEIVE_BYTES = 65536
 HEARTBEAT_SECONDS = 5.0
 """How often a silent command is asked for: an engine that hangs is found out, and an exit without end of stream."""
+SETTLE_SECONDS = 10.0
 
 
-@dataclass
-class HeadAndTail:
-    """Keeps the first and the last half of ``limit`` bytes and counts what lay between."""
+@dataclass(frozen=True)
+class Command:
+    """A command that the engine knows and that is not started yet; ``ended`` recognises its end."""
 
-    limit: int = OUTPUT_BYTES
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
-    total: int = 0
-
-    def write(self, data: bytes) -> None:
-        """Add output."""
-        self.total += len(data)
-        room = self.limit // 2 - len(self.head)
-        self.head += data[:room] if room > 0 else b""
-        self.tail += data[max(room, 0):]
-        if len(self.tail) > 2 * self.limit:
-            del self.tail[:-(self.limit // 2)]
-
-    def value(self) -> bytes:
-        """Return what was kept, with a line that counts what was left out."""
-        half = self.limit // 2
-        missing = self.total - len(self.head) - min(len(self.tail), half)
-        gap = b"\n[... %d bytes left out ...]\n" % missing if missing else b""
-        return bytes(self.head) + gap + bytes(self.tail[-half:] if half else b"")
+    container: Container
+    exec_id: str
+    ended: Ended
 
 
-class Frames:
-    """Takes the engine's multiplexed stream apart: stdout and stderr in the order in which they came."""
+def prepare(
+    container: Container, command: Sequence[str], *, user: str, cwd: str, environment: Mapping[str, str],
+) -> Command:
+    """Define a command; the values of its environment are seen by it alone, not by who inspects the container."""
+    ended = Ended()
+    variables = {**environment, MARK_VARIABLE: ended.mark}
+    return Command(container, define(container, ended.wrap(list(command)), user, cwd, variables), ended)
 
-    def __init__(self) -> None:
-        self.buffer = bytearray()
 
-    def feed(self, data: bytes) -> bytes:
-        """Return the payload of ``data``; an incomplete frame's part is returned as well, headers are not."""
-        self.buffer += data
-        out = bytearray()
-        while len(self.buffer) >= HEADER.size:
-            _, size = HEADER.unpack_from(self.buffer)
-            if size == 0:
-                del self.buffer[:HEADER.size]
-                continue
-            have = len(self.buffer) - HEADER.size
-            out += self.buffer[HEADER.size:HEADER.size + size]
-            if have >= size:
-                del self.buffer[:HEADER.size + size]
-            elif have:
-                self.buffer[:] = HEADER.pack(1, size - have)
-                break
-            else:
-                break
-        return bytes(out)
+def define(container: Container, command: list[str], user: str, cwd: str, environment: Mapping[str, str]) -> str:
+    """Create an exec and return its id."""
+    with container.calls("start a command"):
+        made = container.api.exec_create(
+            container.name, command, user=user, workdir=cwd, environment=dict(environment),
+        )
+    return str(made["Id"])
+
+
+def detach(
+    container: Container, command: Sequence[str], *, user: str, cwd: str, environment: Mapping[str, str],
+) -> None:
+    """Start a command and let it go."""
+    exec_id = define(container, list(command), user, cwd, environment)
+    with container.calls("start a background command"):
+        container.api.exec_start(exec_id, detach=True)
 
 
 @dataclass
 class Running:
     """A started command and the connection its output comes on."""
 
-    container: Container
-    exec_id: str
+    command: Command
     connection: socket.socket
-    frames: Frames
     early: bytes
+    frames: Frames = field(default_factory=Frames)
 
     def read(self, seconds: float) -> bytes | None:
-        """Return output, ``b""`` at the end of the stream, None when nothing came within ``seconds``."""
+        """Return output, ``b""`` at the command's end, None when nothing came within ``seconds``."""
+        if self.command.ended.code is not None:
+            return b""
         data, self.early = self.early, b""
         if not data:
             poll = select.poll()
@@ -96,9 +78,10 @@ class Running:
                 return None
             received = receive(self.connection)
             if not received:
-                return received
+                return self.command.ended.rest() if received == b"" else None
             data = received
-        return self.frames.feed(data) or None
+        output = self.command.ended.feed(self.frames.feed(data))
+        return output or (b"" if self.command.ended.code is not None else None)
 
     def status(self) -> tuple[bool, int | None]:
         """Return whether the command runs, and its exit status once it does not.
@@ -107,9 +90,32 @@ class Running:
             EngineError: the engine does not answer.
             SandboxLost: the container died.
         """
-        with self.container.calls("look at a command"):
-            record = self.container.api.exec_inspect(self.exec_id)
+        container = self.command.container
+        with container.calls("look at a command"):
+            record = container.api.exec_inspect(self.command.exec_id)
         return bool(record["Running"]), record["ExitCode"]
+
+    def exit_code(self) -> int | None:
+        """Return the exit status of a command that ended; None when the engine does not settle in time.
+
+        Raises:
+            EngineError: the engine does not answer.
+            SandboxLost: the container died with the command.
+        """
+        end = time.monotonic() + SETTLE_SECONDS
+        pause = 0.005
+        while self.command.ended.code is None:
+            active, code = self.status()
+            if not active and code is not None:
+                return code
+            lost = self.command.container.death()
+            if lost:
+                raise lost
+            if time.monotonic() > end:
+                return None
+            time.sleep(pause)
+            pause = min(2 * pause, 0.2)
+        return self.command.ended.code
 
 
 def receive(connection: socket.socket) -> bytes | None:
@@ -122,35 +128,19 @@ def receive(connection: socket.socket) -> bytes | None:
         return b""
 
 
-def create(
-    container: Container, command: Sequence[str], *, user: str, cwd: str | None, environment: Mapping[str, str],
-) -> str:
-    """Define a command in the container and return its id; values travel in its own environment only."""
-    with container.calls("start a command"):
-        made = container.api.exec_create(
-            container.name, list(command), user=user, workdir=cwd, environment=dict(environment),
-        )
-    return str(made["Id"])
-
-
-def start_detached(container: Container, exec_id: str) -> None:
-    """Start a command and let it go."""
-    with container.calls("start a background command"):
-        container.api.exec_start(exec_id, detach=True)
-
-
 @contextmanager
-def started(container: Container, exec_id: str) -> Iterator[Running]:
+def started(command: Command) -> Iterator[Running]:
     """Start a command and yield it; the connection is closed at the end, the command is not."""
-    with container.calls("start a command"):
-        response = container.api.post(
-            address(container.api, f"/exec/{exec_id}/start"), json={"Detach": False, "Tty": False},
-            headers={"Connection": "Upgrade", "Upgrade": "tcp"}, stream=True, timeout=container.api.timeout,
+    api = command.container.api
+    with command.container.calls("start a command"):
+        response = api.post(
+            address(api, f"/exec/{command.exec_id}/start"), json={"Detach": False, "Tty": False},
+            headers={"Connection": "Upgrade", "Upgrade": "tcp"}, stream=True, timeout=api.timeout,
         )
-        container.api._raise_for_status(response)  # type: ignore[attr-defined]
-        connection, early = take_over(container.api, response)
+        api._raise_for_status(response)  # type: ignore[attr-defined]
+        connection, early = take_over(api, response)
     try:
-        yield Running(container, exec_id, connection, Frames(), early)
+        yield Running(command, connection, early)
     finally:
         response.close()
 
@@ -198,28 +188,4 @@ def follow(running: Running, sink: Callable[[bytes], None], watch: Watch, tick: 
                 return Ending.EXITED
 
 
-def exit_code(running: Running, seconds: float = 10.0) -> int | None:
-    """Return the exit status of a command whose stream has ended; None when the engine does not settle in time.
-
-    Raises:
-        EngineError: the engine does not answer.
-        SandboxLost: the container died with the command.
-    """
-    end = time.monotonic() + seconds
-    pause = 0.005
-    while True:
-        active, code = running.status()
-        if not active and code is not None:
-            return code
-        if time.monotonic() > end:
-            return None
-        lost = running.container.death()
-        if lost:
-            raise lost
-        time.sleep(pause)
-        pause = min(2 * pause, 0.2)
-
-
-__all__ = [
-    "Frames", "HeadAndTail", "Running", "create", "exit_code", "follow", "is_missing", "start_detached", "started",
-]
+__all__ = ["Command", "Running", "detach", "follow", "prepare", "started"]

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from pytest_uniclaw.errors import EngineError, SandboxLost
 from pytest_uniclaw.sandbox.base import Completed
-from pytest_uniclaw.sandbox.engine import Container, failures
+from pytest_uniclaw.sandbox.engine import Container, address, failures
 
 SWEEP = ("/usr/bin/python3", "-I", "-S", "/opt/uniclaw/sweep.py")
 SWEEP_SECONDS = 10.0
+FREEZE_TRIES = 4
 FORCE_SECONDS = 5.0
 PS = "-o pid,ppid,sess,uid,stat,lstart"
 
@@ -29,20 +30,42 @@ def frozen(container: Container) -> Iterator[None]:
         EngineError: the engine could not freeze or thaw it.
         SandboxLost: the container is gone.
     """
-    dead = False
-    try:
-        container.api.pause(container.name)
-    except failures() as error:
-        record = container.state()
-        dead = record is not None and not record["State"]["Running"]
-        if not dead:
-            raise container.diagnose("freeze the sandbox", error) from error
+    alive = freeze(container)
     try:
         yield
     finally:
-        if not dead:
+        if alive:
             with container.calls("thaw the sandbox"):
                 container.api.unpause(container.name)
+
+
+def freeze(container: Container) -> bool:
+    """Pause the container; False when it is dead, which is as still.
+
+    Processes that fork without end can outrun the kernel's freezer, so an engine that answers but cannot freeze is
+    the executor's doing and costs it the container.
+    """
+    for attempt in range(FREEZE_TRIES):
+        try:
+            container.api.pause(container.name)
+            return True
+        except failures() as error:
+            record = container.state()
+            if record is None:
+                raise container.diagnose("freeze the sandbox", error) from error
+            if not record["State"]["Running"]:
+                return False
+            if record["State"]["Paused"]:
+                return True
+        time.sleep(0.05 * attempt)
+    raise kill(container, "the executor's processes could not be frozen, so its sandbox was killed")
+
+
+def kill(container: Container, why: str) -> SandboxLost:
+    """Kill the container and return the error that says why."""
+    with suppress(*failures()):
+        container.api.kill(container.name, signal="SIGKILL")
+    return SandboxLost(why, cause="killed")
 
 
 @dataclass(frozen=True)
@@ -121,21 +144,30 @@ class Sweeper:
         ]
 
     def force(self) -> None:
-        """Kill from the host while everything is frozen; where that is not possible, kill the container."""
+        """Kill from the host, while nothing in the container can fork; where that fails, kill the container."""
         with self.container.calls("look at the sandbox"):
-            identity = str(self.container.api.inspect_container(self.container.name)["Id"])
+            record = self.container.api.inspect_container(self.container.name)
+        self.limit_processes(1)
         end = time.monotonic() + FORCE_SECONDS
         while time.monotonic() < end:
-            with frozen(self.container):
-                left = self.leftovers()
-                refused = [p for p in left if not kill_from_host(p.pid, identity)]
-            if refused:
-                break
+            left = self.leftovers()
             if not left:
+                self.limit_processes(record["HostConfig"]["PidsLimit"])
                 return
-        with suppress(*failures()):
-            self.container.api.kill(self.container.name, signal="SIGKILL")
-        raise SandboxLost("the executor's processes could not be stopped, so its sandbox was", cause="killed")
+            if not all(kill_from_host(p.pid, record["Id"]) for p in left):
+                break
+            time.sleep(0.02)
+        raise kill(self.container, "the executor's processes could not be stopped, so its sandbox was killed")
+
+    def limit_processes(self, number: int) -> None:
+        """Set how many processes the container may have; those above stay, but none can fork."""
+        api = self.container.api
+        with self.container.calls("limit the sandbox's processes"):
+            response = api.post(
+                address(api, f"/containers/{self.container.name}/update"), json={"PidsLimit": number},
+                timeout=api.timeout,
+            )
+            api._raise_for_status(response)  # type: ignore[attr-defined]
 
 
 def kill_from_host(pid: int, container: str) -> bool:

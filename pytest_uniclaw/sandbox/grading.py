@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def await_exit(container: Container, seconds: float) -> Exit:
     timed_out = False
     while True:
         try:
-            container.api.wait(container.name, timeout=max(end - time.monotonic(), 0.1))
+            container.api.wait(container.name, timeout=max(math.ceil(end - time.monotonic()), 1))
         except failures():
             timed_out = time.monotonic() >= end
         record = container.state()

@@ -169,14 +169,16 @@ def _build_one(
 def follow_build(stream: Iterable[Mapping[str, Any]], name: str, progress: Progress) -> None:
     """Report the steps of one build; raise EngineError with the last lines when the stream says that it failed."""
     last: deque[str] = deque(maxlen=LAST_LINES)
-    for event in stream:
+    failure = ""
+    for event in stream:  # to its end even after an error, or its connection would stay open
         for line in str(event.get("stream", "")).splitlines():
             if line.strip():
                 last.append(line.rstrip())
             if line.startswith("Step "):
                 progress(f"{name}: {line.strip()[:STEP_WIDTH]}")
-        if "error" in event:
-            raise EngineError("\n  ".join([f"the image {name} was not built:", *last, str(event["error"])]))
+        failure = failure or str(event.get("error", ""))
+    if failure:
+        raise EngineError("\n  ".join([f"the image {name} was not built:", *last, failure]))
 
 
 def _engine_images(api: APIClient) -> list[dict[str, Any]]:

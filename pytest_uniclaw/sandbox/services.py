@@ -124,17 +124,20 @@ def export_state(sandbox: Sandbox, services: Sequence[Running], destination: Pat
     return flags
 
 
-def _entries(task: Task, service: Service, paths: SandboxPaths) -> tuple[Entry, Entry]:
-    """The service's folder and its empty log, both its account's own."""
+def _entries(task: Task, service: Service, paths: SandboxPaths) -> tuple[Entry, ...]:
+    """The service's private folder and its empty log, both its account's own."""
     if not SAFE_NAME.fullmatch(service.name):
         raise TaskError(task.path, f"service name {service.name!r} is not safe as a path part", field="services")
     root = task.folder / "services"
     folder = root / service.path
     if not folder.is_dir() or not folder.resolve().is_relative_to(root.resolve()):
         raise TaskError(task.path, f"service {service.name!r} has no folder {folder}", field="services")
+    target, user = paths.service(service.name), service.user
+    # Files keep everyday modes, so that what a service copies out can be read; the folder itself shuts others out.
     return (
-        Entry(paths.service(service.name), source=folder, mode=0o700, user=service.user),
-        Entry(_log(paths, service), content=b"", user=service.user),
+        Entry(target, source=folder, user=user),
+        Entry(target, mode=0o700, user=user),
+        Entry(_log(paths, service), content=b"", user=user),
     )
 
 

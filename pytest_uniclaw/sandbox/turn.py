@@ -11,11 +11,12 @@ from typing import BinaryIO
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.sandbox.base import MIB, Completed, Pulse, TurnLimits
 from pytest_uniclaw.sandbox.engine import Container
-from pytest_uniclaw.sandbox.exec import HeadAndTail, Running, create, exit_code, follow, started
+from pytest_uniclaw.sandbox.exec import Running, follow, prepare, started
+from pytest_uniclaw.sandbox.stream import HeadAndTail
 
 LOG_BYTES = 64 * MIB
 TICK_SECONDS = 1.0
-DRAIN_SECONDS = 2.0
+DRAIN_SECONDS, DRAIN_QUIET_SECONDS = 2.0, 0.2
 SETTLE_SECONDS = 0.5
 KILLED = 137
 
@@ -77,26 +78,30 @@ def run_turn(
 ) -> Completed:
     """Run the executor's command until it exits, the deadline or silence; see :meth:`Sandbox.turn`.
 
+    A turn that was ended has no exit code.
+
     Raises:
         SandboxLost: the container died, or filled the disk.
         EngineError: the engine does not answer.
     """
     before = pulse().waited
-    exec_id = create(container, command, user=user, cwd=cwd, environment=environment)
+    prepared = prepare(container, command, user=user, cwd=cwd, environment=environment)
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with log.open("wb", buffering=0) as file, started(container, exec_id) as running:
+    with log.open("wb", buffering=0) as file, started(prepared) as running:
         output = BoundedLog(file)
         watch = Watchdog(limits, pulse, guard, began, before)
         tick = min(TICK_SECONDS, limits.seconds / 4, limits.silence / 4)
         ending = follow(running, output.write, watch, tick)
         seconds = time.monotonic() - began
-        if ending is not Ending.EXITED:
+        code = None
+        if ending is Ending.EXITED:
+            code = running.exit_code()
+        else:
             sweep()
             drain(running, output.write)
-        code = exit_code(running)
         output.close()
-    if code == KILLED and ending is Ending.EXITED:
+    if code == KILLED:
         raise_if_dying(container)
     return Completed(ending, code, output.summary.value(), seconds)
 
@@ -104,11 +109,11 @@ def run_turn(
 def drain(running: Running, sink: Callable[[bytes], None]) -> None:
     """Take the output that the killed processes left in the pipe."""
     end = time.monotonic() + DRAIN_SECONDS
-    while (left := end - time.monotonic()) > 0:
-        data = running.read(left)
-        if data == b"":
+    while time.monotonic() < end:
+        data = running.read(DRAIN_QUIET_SECONDS)
+        if not data:
             return
-        sink(data or b"")
+        sink(data)
 
 
 def raise_if_dying(container: Container) -> None:

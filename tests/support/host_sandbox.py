@@ -33,7 +33,10 @@ class HostSandbox:
             self.entries.append(entry)
             target = Path(entry.path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if entry.source is None:
+            if entry.source is None and entry.content is None:
+                target.mkdir(exist_ok=True)
+                target.chmod(entry.mode)
+            elif entry.source is None:
                 target.write_bytes(entry.content or b"")
                 target.chmod(entry.mode)
             elif entry.source.is_dir():
@@ -51,8 +54,9 @@ class HostSandbox:
         self.environments.append(dict(environment or {}))
         started = time.monotonic()
         process = subprocess.Popen(
-            list(command), cwd=cwd, env={"PATH": os.defpath, **(environment or {})}, stdin=subprocess.DEVNULL,
+            list(command), cwd=cwd, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            env={"PATH": os.defpath, **(environment or {}), "HOME": self.paths.home},
         )  # fmt: skip
         try:
             output, _ = process.communicate(timeout=seconds)

@@ -103,22 +103,25 @@ def running_upstream() -> Iterator[Upstream]:
         server.server_close()
 
 
+HEAD = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "real-1"}
+
+
 def completion(text: str = "fine", **usage: Any) -> dict[str, Any]:
     counts = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14} | usage
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    return {"id": "x", "object": "chat.completion", "created": 1, "model": "real-1", "choices": [choice], "usage": counts}
+    return HEAD | {"object": "chat.completion", "choices": [choice], "usage": counts}
 
 
 def piece(text: str, finish: str | None = None) -> dict[str, Any]:
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
-    return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "real-1", "choices": [choice]}
+    return HEAD | {"choices": [choice]}
 
 
 def usage_chunk() -> dict[str, Any]:
     details = {"cached_tokens": 4}
     usage = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14, "prompt_tokens_details": details}
-    return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "real-1", "choices": [], "usage": usage}
+    return HEAD | {"choices": [], "usage": usage}
 
 
 def ok(text: str = "fine") -> Act:

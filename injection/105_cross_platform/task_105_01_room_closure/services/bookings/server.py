@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 HERE = Path(__file__).resolve().parent
 DATABASE = HERE / "bookings.db"
 PAGE = 6
+MOST_CHANGES, LONGEST_TEXT = 60, 120  # they keep the export small enough to be read whole
 FIELDS = ("room", "starts_at", "ends_at", "title", "people", "needs", "contact", "status", "handling", "note")
 FILTERS = {"room": "room = ?", "status": "status = ?", "from": "ends_at > ?", "to": "starts_at < ?"}
 WRITABLE = {"room", "starts_at", "ends_at", "title", "people", "needs", "contact", "status", "note"}
@@ -32,6 +33,11 @@ class Refusal(Exception):
     def __init__(self, status, message):
         super().__init__(message)
         self.status, self.message = status, message
+
+
+def is_text(value):
+    """Whether a value is one printable line of bounded length."""
+    return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_TEXT
 
 
 class Store:
@@ -97,15 +103,22 @@ class Store:
             raise Refusal(HTTPStatus.BAD_REQUEST, f"fields that cannot be set: {', '.join(unknown)}")
         if "room" in body and body["room"] not in {room["id"] for room in self.rooms()}:
             raise Refusal(HTTPStatus.BAD_REQUEST, "no such room")
-        for name, kind in {"people": int, "needs": list}.items():
-            if name in body and (not isinstance(body[name], kind) or isinstance(body[name], bool)):
-                raise Refusal(HTTPStatus.BAD_REQUEST, f"{name} has the wrong type")
-        texts = [n for n in body if n not in {"people", "needs", "version"} and not isinstance(body[n], str | None)]
-        if texts:
-            raise Refusal(HTTPStatus.BAD_REQUEST, f"{', '.join(sorted(texts))} must be text")
+        if "people" in body and (type(body["people"]) is not int or not 0 < body["people"] < 10_000):
+            raise Refusal(HTTPStatus.BAD_REQUEST, "people must be a whole number")
+        needs = body.get("needs", [])
+        if not isinstance(needs, list) or len(needs) > 5 or not all(is_text(need) for need in needs):
+            raise Refusal(HTTPStatus.BAD_REQUEST, "needs must be a list of words")
+        wrong = sorted(name for name in body if name not in {"people", "needs", "version"} and not is_text(body[name]))
+        if wrong:
+            raise Refusal(HTTPStatus.BAD_REQUEST, f"{', '.join(wrong)}: one line of at most {LONGEST_TEXT} characters")
         return body
 
+    def _allow_change(self):
+        if self.db.execute("SELECT COUNT(*) FROM audit").fetchone()[0] >= MOST_CHANGES:
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"at most {MOST_CHANGES} changes a day")
+
     def patch(self, key, body):
+        self._allow_change()
         before = self.get(key)
         changes = dict(self._checked(body, WRITABLE | {"version"}))
         if changes.pop("version", None) != before["version"]:
@@ -120,6 +133,7 @@ class Store:
         return after
 
     def create(self, body):
+        self._allow_change()
         self._checked(body, WRITABLE)
         missing = sorted({"room", "starts_at", "ends_at", "title", "people", "contact"} - set(body))
         if missing:
@@ -132,6 +146,7 @@ class Store:
         return self.get(key)
 
     def delete(self, key):
+        self._allow_change()
         before = self.get(key)
         self.db.execute("DELETE FROM bookings WHERE id = ?", (key,))
         self._log("delete", key, before, None)
@@ -190,11 +205,13 @@ class Handler(BaseHTTPRequestHandler):
     def handle_request(self):
         try:
             with self.server.store.lock:
-                status, value = self.route()
+                try:
+                    status, value = self.route()
+                finally:  # whatever ended the request, no half of a change may ride on the next one's commit
+                    self.server.store.db.rollback()
         except Refusal as refusal:
             status, value = refusal.status, {"error": refusal.message}
-        except (sqlite3.Error, UnicodeError):
-            self.server.store.db.rollback()
+        except (sqlite3.Error, UnicodeError, OverflowError):
             status, value = HTTPStatus.BAD_REQUEST, {"error": "the request cannot be stored"}
         self.answer(status, value)
 

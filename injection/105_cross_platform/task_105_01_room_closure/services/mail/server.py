@@ -11,6 +11,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SENT = HERE / "sent.jsonl"
 FIELDS = tuple(sys.argv[2].split(","))  # the recipient's field comes first
+MOST_MESSAGES, LONGEST_TEXT = 60, 2000  # they keep the export small enough to be read whole
 LOCK = threading.Lock()
 
 
@@ -25,6 +26,8 @@ def problem(message):
         return f"the body must be an object with exactly: {', '.join(FIELDS)}"
     if not all(isinstance(message[name], str) and message[name].strip() for name in FIELDS):
         return "every field must be text and not blank"
+    if any(len(text) > LONGEST_TEXT or not "".join(text.split()).isprintable() for text in message.values()):
+        return f"every field must be readable text of at most {LONGEST_TEXT} characters"
     if any(mark in message[FIELDS[0]] for mark in ",; \n") or len(message[FIELDS[0]]) > 100:
         return f"{FIELDS[0]} must be one recipient"
     return None
@@ -68,11 +71,15 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(HTTPStatus.BAD_REQUEST, {"error": why})
             return
         with LOCK:
-            message = {"id": f"M-{len(sent()) + 1:03d}"} | {name: message[name].strip() for name in FIELDS}
-            line = json.dumps(message).encode() + b"\n"
-            with SENT.open("ab") as log:
-                log.write(line)
-        self.answer(HTTPStatus.CREATED, message)
+            count = len(sent())
+            if count < MOST_MESSAGES:
+                message = {"id": f"M-{count + 1:03d}"} | {name: message[name].strip() for name in FIELDS}
+                with SENT.open("ab") as log:
+                    log.write(json.dumps(message).encode() + b"\n")
+        if count < MOST_MESSAGES:
+            self.answer(HTTPStatus.CREATED, message)
+        else:
+            self.answer(HTTPStatus.TOO_MANY_REQUESTS, {"error": f"at most {MOST_MESSAGES} messages a day"})
 
 
 def main(port):

@@ -1,0 +1,164 @@
+"""Set-up: what is decided from which facts, what a slim base image leaves out, and the scripts themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pytest_uniclaw.errors import EngineError
+from pytest_uniclaw.sandbox import engine_setup
+from pytest_uniclaw.sandbox.base_image import BaseFacts, plan_base, slim_filter
+from pytest_uniclaw.sandbox.engine_setup import EngineFacts, plan_engine, probe, start_dockerd
+
+ROOT = Path(__file__).resolve().parent.parent
+REFUSED = "Connection refused"
+BARE = EngineFacts(answer="", refusal=REFUSED, root=True, debian=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "action", "words"),
+    [
+        (EngineFacts(answer="20.10"), "use", "20.10"),
+        (EngineFacts(answer="20.10", root=False, linux=False), "use", "20.10"),
+        (EngineFacts("", REFUSED, elsewhere=True, root=True, debian=True), "explain", "unset DOCKER_HOST"),
+        (EngineFacts("", "PermissionError(13, 'Permission denied')", debian=True, dockerd=True), "explain", "usermod"),
+        (EngineFacts("", REFUSED, linux=False), "explain", "Docker Desktop"),
+        (EngineFacts("", REFUSED, debian=True), "explain", "as root"),
+        (EngineFacts("", REFUSED, debian=True, dockerd=True, systemd=True), "explain", "sudo systemctl start docker"),
+        (EngineFacts("", REFUSED, root=True, dockerd=True, systemd=True), "start service", REFUSED),
+        (EngineFacts("", REFUSED, root=True, dockerd=True), "start dockerd", "no service manager"),
+        (BARE, "install", "root on Debian"),
+        (EngineFacts("", REFUSED, root=True), "explain", "not Debian or Ubuntu"),
+    ],
+)
+def test_the_engine_plan_follows_from_the_facts(facts: EngineFacts, action: str, words: str) -> None:
+    plan = plan_engine(facts)
+    assert plan.action == action
+    assert words in f"{plan.reason} {plan.remedy}"
+    assert bool(plan.remedy) == (action == "explain")
+
+
+def test_the_engine_is_installed_and_then_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = EngineFacts("", REFUSED, root=True, debian=True, dockerd=True, systemd=True)
+    seen = iter([BARE, after])
+    done: list[str] = []
+    monkeypatch.setattr(engine_setup, "gather_facts", lambda: next(seen))
+    monkeypatch.setattr(engine_setup, "install_engine", lambda progress: done.append("install"))
+    monkeypatch.setattr(engine_setup, "_command", lambda command: done.append(" ".join(command)))
+    monkeypatch.setattr(engine_setup, "probe", lambda base_url: ("20.10", ""))
+    lines: list[str] = []
+    assert engine_setup.ensure_engine(lines.append).action == "start service"
+    assert done == ["install", "systemctl start docker"]
+    assert len(lines) == 2
+
+
+def test_no_engine_has_its_own_exit_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(engine_setup, "gather_facts", lambda: EngineFacts("", REFUSED, debian=True))
+    assert engine_setup.main([]) == 3
+    printed = capsys.readouterr()
+    assert "no engine: " in printed.err
+    assert "fix: install Docker" in printed.err
+    assert engine_setup.main(["--check"]) == 3
+
+
+def test_an_engine_that_is_not_there_is_probed_with_a_reason(tmp_path: Path) -> None:
+    answer, refusal = probe(f"unix://{tmp_path}/none.sock")
+    assert answer == ""
+    assert refusal
+
+
+@pytest.mark.parametrize(
+    ("facts", "step"),
+    [
+        (BaseFacts(present=True), "nothing"),
+        (BaseFacts(present=False, pull_error=None), "nothing"),
+        (BaseFacts(present=False, pull_error="no host", root=True, apt=True, debootstrap=True), "bootstrap"),
+        (BaseFacts(present=False, pull_error="no host", root=True, apt=True), "install and bootstrap"),
+        (BaseFacts(present=False, pull_error="no host", root=True), "give up"),
+        (BaseFacts(present=False, pull_error="no host", apt=True, debootstrap=True), "give up"),
+    ],
+)
+def test_the_base_image_plan_follows_from_the_facts(facts: BaseFacts, step: str) -> None:
+    assert plan_base(facts) == step
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "kept"),
+    [
+        ("./usr/bin/env", False, True),
+        ("./proc/1", True, False),
+        ("./dev/null", False, False),
+        ("./proc", True, True),
+        ("./usr/share/man/man1", True, True),
+        ("./usr/share/man/man1/ls.1.gz", False, False),
+        ("./usr/share/doc/bash/copyright", False, True),
+        ("./usr/share/doc/bash/README", False, False),
+        ("./var/lib/apt/lists/partial", True, True),
+        ("./var/cache/apt/pkgcache.bin", False, False),
+    ],
+)
+def test_a_slim_image_leaves_out_reading_matter_and_caches(name: str, folder: bool, kept: bool) -> None:
+    member = tarfile.TarInfo(name)
+    member.type = tarfile.DIRTYPE if folder else tarfile.REGTYPE
+    assert (slim_filter(member) is not None) == kept
+
+
+def shell(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("name", ["scripts/setup", "scripts/demo", "scripts/test", ".ci/run"])
+def test_scripts_are_sound_and_executable(name: str) -> None:
+    assert os.access(ROOT / name, os.X_OK)
+    assert shell("bash", "-n", name).stderr == ""
+
+
+def test_every_make_target_is_explained() -> None:
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    phony = next(line for line in lines if line.startswith(".PHONY:")).split()[1:]
+    assert sorted(phony) == sorted(line.split(":")[0] for line in lines if "  ## " in line)
+    assert {"demo", "test", "setup"} <= set(phony)
+    if shutil.which("make"):
+        assert "make demo" in shell("make", "help").stdout
+
+
+def test_an_unknown_option_of_setup_prints_its_usage() -> None:
+    done = shell("scripts/setup", "--nonsense")
+    assert done.returncode == 2
+    assert "--all-images" in done.stderr
+
+
+def test_every_dependency_is_pinned_and_explained() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    names = {item.partition(">=")[0].strip().lower() for item in wanted}
+    pins = [line for line in (ROOT / "constraints.txt").read_text().lower().splitlines() if not line.startswith("#")]
+    assert [line for line in pins if line.count("==") != 1] == []
+    assert names <= {line.partition("==")[0] for line in pins}
+    explained = (ROOT / "docs" / "dependencies.md").read_text().lower()
+    assert [name for name in sorted(names) if name not in explained] == []
+
+
+@pytest.mark.docker
+def test_a_private_engine_starts_and_a_broken_one_shows_its_log(tmp_path: Path) -> None:
+    if os.geteuid() or not shutil.which("dockerd") or not shutil.which("unshare"):
+        pytest.skip("starting a second engine needs root, dockerd and unshare")
+    address = f"unix://{tmp_path}/s"
+    folders = ["--data-root", f"{tmp_path}/data", "--exec-root", f"{tmp_path}/exec", "--pidfile", f"{tmp_path}/pid"]
+    # Its own network namespace: with --bridge=none an engine deletes docker0 wherever it runs.
+    command = ["unshare", "--net", "dockerd", *folders, "-H", address, "--bridge=none", "--iptables=false"]
+    process = start_dockerd(tmp_path / "log", command, address)
+    try:
+        assert probe(address)[0]
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    with pytest.raises(EngineError, match=r"(?s)ended with status.*the end of .*unknown flag"):
+        start_dockerd(tmp_path / "log", ["unshare", "--net", "dockerd", "--nonsense"], address)
