@@ -233,7 +233,7 @@ def sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
         owner=spec.owner, image=spec.agent.image, user="root" if spec.user == "root" else "agent", network=network,
         memory=spec.memory, cpus=spec.task.cpus or 0.0, gateway=gateway,
         lifetime=spec.budget.total_seconds + spec.budget.max_waiting_seconds + 3600.0,
-        environment=dict(spec.run.proxies) if network == "internet" else {},
+        environment=dict(spec.run.proxies) if network == "internet" else {}, keepable=spec.run.keep,
     )
 
 

@@ -29,7 +29,7 @@ from pytest_uniclaw.report.record import record_of_attempt, skipped_record
 from pytest_uniclaw.session import RunInfo, run_info
 from pytest_uniclaw.settings import Settings
 from pytest_uniclaw.spec import AttemptSpec, RunContext, digests
-from pytest_uniclaw.status import INFRA_STATUSES
+from pytest_uniclaw.status import INFRA_STATUSES, Status
 from pytest_uniclaw.store import new_attempt_directory, stored_attempt, task_directory
 from pytest_uniclaw.task import Service, Task
 
@@ -187,6 +187,7 @@ def uniclaw_attempt(
                 _skip(item, str(executor.error))
             directory = executor.spec.directory
             attempt = run_attempt(executor.spec, sink_of(item.config, item.nodeid), executor)
+            attempt = _keep(attempt, executor, settings)
         replayed = uniclaw_replay is not None
         record = record_of_attempt(attempt, settings.partial, directory, replayed=replayed)
         item.stash[RECORD] = record
@@ -207,6 +208,14 @@ def _skip_unavailable(item: TaskItem, task: Task, context: RunContext) -> None:
 def _skip(item: TaskItem, reason: str) -> None:
     item.stash[RECORD] = skipped_record(item.task, item.agent_name, item.number, reason)
     pytest.skip(reason)
+
+
+def _keep(attempt: Attempt, executor: Executor | Unprovisioned, settings: Settings) -> Attempt:
+    """Under ``--uniclaw-keep``, leave the container of a non-pass running and say how to enter it."""
+    if not settings.keep or attempt.status is Status.PASS or attempt.tries > 1 or isinstance(executor, Unprovisioned):
+        return attempt
+    entry = executor.sandbox.retain()
+    return attempt.model_copy(update={"reason": f"{attempt.reason}; kept: {entry}"}) if entry else attempt
 
 
 def _refuse_without_model(task: Task, agent: Agent, model: ModelChoice, settings: Settings) -> None:

@@ -1,8 +1,8 @@
 """However a session ends, nothing of it is left after ten seconds (design.md invariant 7).
 
-All sessions start at once and run into a turn that would last for minutes; each test then ends one of them in its own
-way, while a turn runs, and looks for what it left: containers, networks and volumes by the run's label, processes by
-the tree below the controller.
+All sessions start at once and run into turns that would last for minutes. Each is then ended in its own way, and a
+test looks for what it left: containers, networks and volumes by the run's label, processes by the tree below the
+controller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.packages import Suite
-from support.sessions import Session, alive, process_tree, start, wait_until
+from support.sessions import Process, Session, alive, process_tree, start, wait_until
 
 docker = pytest.importorskip("docker")
 pytestmark = pytest.mark.docker
@@ -59,18 +59,32 @@ class Way:
     """One way to end a session, and the exit status that the controller then has."""
 
     name: str
+    workers: int
     end: Callable[[Session], None]
     code: int
 
+    @property
+    def label(self) -> str:
+        """Name of the way as a test id and a folder."""
+        return f"{self.name} -n {self.workers}".replace(" ", "-").replace(".", "-")
 
-WAYS = (
-    Way("SIGINT to the controller", to_controller(signal.SIGINT), pytest.ExitCode.INTERRUPTED),
-    Way("SIGINT to the group", to_group(signal.SIGINT), pytest.ExitCode.INTERRUPTED),
-    Way("SIGTERM to the controller", to_controller(signal.SIGTERM), pytest.ExitCode.INTERRUPTED),
-    Way("SIGKILL of the controller", to_controller(signal.SIGKILL), -signal.SIGKILL),
-    Way("SIGKILL of the group", to_group(signal.SIGKILL), -signal.SIGKILL),
-)
-ALONE = (*WAYS, Way("os._exit", exit_at_once, 9))
+
+def ways(workers: int) -> tuple[tuple[Way, ...], tuple[Way, ...]]:
+    """Return the ways in which a controller can act and those in which it cannot."""
+    acting = (
+        Way("SIGINT to the controller", workers, to_controller(signal.SIGINT), pytest.ExitCode.INTERRUPTED),
+        Way("SIGINT to the group", workers, to_group(signal.SIGINT), pytest.ExitCode.INTERRUPTED),
+        Way("SIGTERM to the controller", workers, to_controller(signal.SIGTERM), pytest.ExitCode.INTERRUPTED),
+    )
+    sudden = (
+        Way("SIGKILL of the controller", workers, to_controller(signal.SIGKILL), -signal.SIGKILL),
+        Way("SIGKILL of the group", workers, to_group(signal.SIGKILL), -signal.SIGKILL),
+    )
+    return acting, sudden
+
+
+ACTING = (*ways(0)[0], *ways(2)[0])
+SUDDEN = (*ways(0)[1], Way("os._exit", 0, exit_at_once, 9), *ways(2)[1])
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,20 @@ class Remains:
         return bool(self.containers or self.networks or self.volumes or self.processes)
 
 
+@dataclass
+class Running:
+    """A session in the middle of its turns, with the processes it has; ``ended`` is the monotonic time of its end."""
+
+    session: Session
+    processes: dict[Process, str]
+    ended: float = 0.0
+
+    def end(self, way: Way) -> None:
+        """End it."""
+        way.end(self.session)
+        self.ended = time.monotonic()
+
+
 @pytest.fixture(scope="module")
 def engine() -> Iterator[docker.DockerClient]:
     client = docker.from_env()
@@ -94,19 +122,20 @@ def engine() -> Iterator[docker.DockerClient]:
 
 
 @pytest.fixture(scope="module")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Session]]:
-    """Every session that is going to be ended, started; whoever needs one waits for its turns."""
+def running(tmp_path_factory: pytest.TempPathFactory, engine: docker.DockerClient) -> Iterator[dict[str, Running]]:
+    """Every session that is going to be ended, in its turns; those that end suddenly have been ended, all at once."""
     root = tmp_path_factory.mktemp("lifecycle")
-    started = {}
-    for workers, ways in ((0, ALONE), (2, WAYS)):
-        for way in ways:
-            name = f"{way.name} -n {workers}"
-            started[name] = begin(root / name.replace(" ", "-").replace(".", "-"), workers)
-    yield started
-    for session in started.values():
-        if session.process.poll() is None:
-            os.killpg(session.process.pid, signal.SIGKILL)
-            session.process.wait(10)
+    started = {way.label: begin(root / way.label, way.workers) for way in (*ACTING, *SUDDEN)}
+    try:
+        found = {name: Running(session, ready(session, engine)) for name, session in started.items()}
+        for way in SUDDEN:
+            found[way.label].end(way)
+        yield found
+    finally:
+        for session in started.values():
+            if session.process.poll() is None:
+                os.killpg(session.process.pid, signal.SIGKILL)
+                session.process.wait(10)
 
 
 def begin(root: Path, workers: int) -> Session:
@@ -117,7 +146,22 @@ def begin(root: Path, workers: int) -> Session:
     return start(root, "-n", str(workers), "--model=script", "--uniclaw-infra-retries=0")
 
 
-def remains(engine: docker.DockerClient, run: str, processes: dict[tuple[int, int], str]) -> Remains:
+def ready(session: Session, engine: docker.DockerClient) -> dict[Process, str]:
+    """Wait until turns run in containers; return the processes of the session."""
+    names = ("01_sleeper", "02_hanger") if "2" in session.arguments else ("01_sleeper",)
+    session.wait_for_turns(*names)
+    found = remains(engine, session.run.name, {})
+    assert len(found.containers) == len(names)
+    assert found.networks
+    processes = process_tree(session.process.pid)
+    commands = "\n".join(processes.values())
+    assert "sandbox.reaper" in commands
+    assert "pytest_uniclaw.models" in commands
+    assert sum("import sys;exec(eval(sys.stdin.readline()))" in c for c in processes.values()) == 2 * len(names) - 2
+    return processes
+
+
+def remains(engine: docker.DockerClient, run: str, processes: dict[Process, str]) -> Remains:
     """Return what of a run there still is."""
     label = {"label": f"uniclaw.run={run}"}
     return Remains(
@@ -128,46 +172,31 @@ def remains(engine: docker.DockerClient, run: str, processes: dict[tuple[int, in
     )
 
 
-def ready(session: Session, engine: docker.DockerClient, *names: str) -> dict[tuple[int, int], str]:
-    """Wait until turns run in containers; return the processes of the session."""
-    session.wait_for_turns(*names)
-    found = remains(engine, session.run.name, {})
-    assert len(found.containers) == len(names)
-    assert found.networks
-    processes = process_tree(session.process.pid)
-    for part in ("sandbox.reaper", "pytest_uniclaw.models"):
-        assert any(part in command for command in processes.values()), processes
-    return processes
-
-
-def expect_nothing(session: Session, engine: docker.DockerClient, processes: dict[tuple[int, int], str]) -> None:
-    """Fail unless nothing is left in time."""
-    began = time.monotonic()
-    left = remains(engine, session.run.name, processes)
-    while left and time.monotonic() - began < GONE_SECONDS:
+def expect_nothing(running: Running, engine: docker.DockerClient) -> None:
+    """Fail unless nothing is left in time; the last look is taken when that is over, however late that comes."""
+    session = running.session
+    while True:
+        late = time.monotonic() - running.ended > GONE_SECONDS
         session.process.poll()
+        left = remains(engine, session.run.name, running.processes)
+        if not left:
+            print(f"all gone after {time.monotonic() - running.ended:.1f} s")
+            return
+        assert not late, f"left after {GONE_SECONDS:g} s: {left}\n{session.output[-3000:]}"
         time.sleep(0.1)
-        left = remains(engine, session.run.name, processes)
-    assert not left, f"left after {GONE_SECONDS:g} s: {left}\n{session.output[-3000:]}"
-    print(f"all gone after {time.monotonic() - began:.1f} s")
 
 
-@pytest.mark.parametrize("way", ALONE, ids=lambda way: way.name)
-def test_without_workers(way: Way, sessions: dict[str, Session], engine: docker.DockerClient) -> None:
-    session = sessions[f"{way.name} -n 0"]
-    processes = ready(session, engine, "01_sleeper")
-    way.end(session)
-    expect_nothing(session, engine, processes)
-    assert session.process.wait(1) == way.code, session.output[-3000:]
+@pytest.mark.parametrize("way", SUDDEN, ids=lambda way: way.label)
+def test_a_session_that_dies(way: Way, running: dict[str, Running], engine: docker.DockerClient) -> None:
+    expect_nothing(running[way.label], engine)
+    assert running[way.label].session.process.wait(1) == way.code
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_with_workers(way: Way, sessions: dict[str, Session], engine: docker.DockerClient) -> None:
-    session = sessions[f"{way.name} -n 2"]
-    processes = ready(session, engine, "01_sleeper", "02_hanger")
-    assert sum("uniclaw" not in command and "-c" in command for command in processes.values()) >= 2, processes
-    way.end(session)
-    expect_nothing(session, engine, processes)
+@pytest.mark.parametrize("way", ACTING, ids=lambda way: way.label)
+def test_a_session_that_is_interrupted(way: Way, running: dict[str, Running], engine: docker.DockerClient) -> None:
+    session = running[way.label].session
+    running[way.label].end(way)
+    expect_nothing(running[way.label], engine)
     assert session.process.wait(1) == way.code, session.output[-3000:]
 
 
@@ -178,18 +207,17 @@ def test_a_worker_that_exits_costs_its_item_only(tmp_path: Path, engine: docker.
     suite.add("03_later")
     session = start(suite.root, "-n", "2", "--attempts=2", "-k", "not sleeper or [2]", "--html=report.html")
     session.wait_for_turns("01_sleeper")
-    sleeping = engine.containers.list(filters={"label": f"uniclaw.run={session.run.name}"})
-    assert any("sleeper" in container.labels["uniclaw.attempt"] for container in sleeping)
-    processes = process_tree(session.process.pid)
+    assert of_sleeper(engine, session)
+    running = Running(session, process_tree(session.process.pid))
     exit_at_once(session)
     wait_until(lambda: not of_sleeper(engine, session), GONE_SECONDS, "the dead worker's container is removed")
     session.finish()
+    running.ended = time.monotonic()
+    expect_nothing(running, engine)
     assert session.code == pytest.ExitCode.TESTS_FAILED, session.output
-    expect_nothing(session, engine, processes)
-    assert session.cases["01_sleeper"].outcome == "error", session.output
-    assert session.cases["01_sleeper"].status == "infra_error"
-    assert session.cases["01_sleeper"].properties["number"] == "2"
-    assert "worker" in session.cases["01_sleeper"].message
+    sleeper = session.cases["01_sleeper"]
+    assert (sleeper.outcome, sleeper.status, sleeper.properties["number"]) == ("error", "infra_error", "2")
+    assert "worker" in sleeper.message
     assert [session.cases[name].outcome for name in ("02_other", "03_later")] == ["passed", "passed"]
     assert "4/5 passed, 1 infra, coverage 4/5" in session.output, session.output
     assert "task_101_01_sleeper" in (suite.root / "report.html").read_text("utf-8")

@@ -31,7 +31,8 @@ class SandboxSpec:
     """What to provision. ``image`` names an image of :mod:`pytest_uniclaw.sandbox.images`, or is a full reference.
 
     ``gateway`` is the host folder that holds the agents' socket, None when no model is used. ``lifetime`` is the
-    number of seconds after which a leftover may be reaped by anyone.
+    number of seconds after which a leftover may be reaped by anyone. ``keepable`` leaves it out of the run's reaping,
+    so that :meth:`Sandbox.retain` can keep it.
     """
 
     owner: Owner
@@ -44,6 +45,7 @@ class SandboxSpec:
     shm: int = 1024 * MIB
     gateway: Path | None = None
     lifetime: float = 7200.0
+    keepable: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -153,6 +155,9 @@ class Sandbox(Protocol):
         Regular files only; links and special files are listed as refused. A folder that does not exist yields an
         empty manifest.
         """
+
+    def retain(self) -> str:
+        """Leave the sandbox running at its end; return the command that enters it, empty where it cannot be kept."""
 
     def vitals(self) -> Vitals:
         """Ask the engine how the container is."""

@@ -129,6 +129,11 @@ class DockerSandbox:
                 for path, destination in folders.items()
             }
 
+    def retain(self) -> str:
+        """Leave the container to the user; its deadline label still ends it one day."""
+        self.container.retained = True
+        return f"docker exec -it -u {self.user} {self.container.name} bash"
+
     def vitals(self) -> Vitals:
         """Ask the engine how the container is."""
         record = self.container.state()

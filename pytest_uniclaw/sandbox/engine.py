@@ -101,12 +101,13 @@ def address(api: APIClient, path: str) -> str:
     return f"{api.base_url}/v{api.api_version}{path}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Container:
     """A container by a name that is chosen before it exists, so that a half-made one can be removed too."""
 
     api: APIClient
     name: str
+    retained: bool = False
 
     @contextmanager
     def calls(self, what: str) -> Iterator[None]:
@@ -197,12 +198,16 @@ def image_reference(image: str) -> str:
 
 @contextmanager
 def removed_at_end(container: Container) -> Iterator[Container]:
-    """Yield the handle and remove the container whatever happens, also when its creation broke off half-way."""
+    """Yield the handle and remove the container whatever happens, also when its creation broke off half-way.
+
+    A container that was marked ``retained`` meanwhile is left.
+    """
     try:
         yield container
     finally:
-        with suppress(OSError):
-            container.remove()
+        if not container.retained:
+            with suppress(OSError):
+                container.remove()
 
 
 __all__ = [

@@ -24,10 +24,13 @@ LOG_OPTIONS = {"max-size": "1m", "max-file": "1"}
 GRADER_GRACE_SECONDS = 600.0
 
 
-def labels(owner: Owner, lifetime: float) -> dict[str, str]:
-    """Return the labels by which anyone can find what belongs to a run, a worker, an attempt, or to the past."""
+def labels(owner: Owner, lifetime: float, *, keepable: bool = False) -> dict[str, str]:
+    """Return the labels by which anyone can find what belongs to a run, a worker, an attempt, or to the past.
+
+    What may be kept names its run in another label: the end of the run does not remove it, its deadline does.
+    """
     return {
-        "uniclaw": "1", "uniclaw.run": owner.run, "uniclaw.worker": owner.worker, "uniclaw.attempt": owner.attempt,
+        "uniclaw": "1", "uniclaw.kept" if keepable else "uniclaw.run": owner.run, "uniclaw.worker": owner.worker, "uniclaw.attempt": owner.attempt,
         "uniclaw.deadline": str(int(time.time() + lifetime)),
     }
 
@@ -99,7 +102,7 @@ def create(container: Container, spec: SandboxSpec) -> None:
         api.create_container(
             image, name=container.name, entrypoint=list(GUARDIAN[:1]), command=list(GUARDIAN[1:]), user="0:0",
             working_dir=paths.workspace, environment={**base_environment(paths), **spec.environment},
-            labels=labels(spec.owner, spec.lifetime), host_config=host,
+            labels=labels(spec.owner, spec.lifetime, keepable=spec.keepable), host_config=host,
         )
         api.start(container.name)
 

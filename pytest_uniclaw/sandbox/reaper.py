@@ -23,7 +23,7 @@ from pytest_uniclaw.errors import EngineError
 if TYPE_CHECKING:
     from docker import APIClient
 
-REAP_SECONDS = 8.0
+REAP_SECONDS = 6.0
 """Workers that outlive the owner may still be creating; the run is looked at again for this long."""
 FAREWELL = b"closed"
 """What an owner that ends in good order says; one that dies says nothing."""

@@ -6,6 +6,7 @@ from decimal import Decimal, InvalidOperation
 import pytest
 
 TABLE, MEMO = "final_account.csv", "memo.md"
+BY_DEED = {"WP09", "WP10"}  # whoever stops at deed 1 gets the certificate's sums here without having copied them
 AMOUNT = re.compile(
     r"[-−]?£?[-−]?\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?|[-−]?£?[-−]?\d+\.\d{2}(?!\d)|(?<![\w.-])0(?![\w.])")
 
@@ -125,7 +126,7 @@ def check_all_packages(evidence):
 def check_not_from_certificates(evidence):
     if evidence.exists(TABLE):
         found, answers = table(evidence), evidence.reference_json("answers.json")
-        copied = [row["package"] for row in answers["account"] if row["package"] in found
+        copied = [row["package"] for row in answers["account"] if row["package"] in found.keys() - BY_DEED
                   and not same(answers["last_certificate"][row["package"]], row["final_sum"])
                   and same(found[row["package"]].get("final_sum"), answers["last_certificate"][row["package"]])]
         assert len(copied) < 3, f"final sums of the last certificate: {', '.join(copied)}"
