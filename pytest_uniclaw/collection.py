@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_uniclaw.errors import TaskError
+from pytest_uniclaw.agents.registry import load_agent
+from pytest_uniclaw.errors import SettingsError, TaskError
 from pytest_uniclaw.modelchoice import ModelChoice, parse_model
 from pytest_uniclaw.options import FILES_INI, load_settings
 from pytest_uniclaw.settings import Settings
@@ -48,14 +49,16 @@ class TaskFile(pytest.Module):
             task = load_task(self.path)
         except TaskError as error:
             raise self.CollectError(str(error)) from None
-        agent = CUSTOM if is_overridden(self, "agent") else settings.agent or task.agent_sys
+        agents = (CUSTOM,) if is_overridden(self, "agent") else settings.agents or (task.agent_sys,)
         models = models_of(settings, task)
-        for choice in models:
-            for number in range(1, settings.attempts + 1):
-                name = item_name(agent, choice, several=len(models) > 1, number=number, attempts=settings.attempts)
-                yield TaskItem.from_parent(
-                    self, name=name, callobj=run_task, task=task, agent_name=agent, model=choice, number=number
-                )
+        for agent in agents:
+            chosen = models if needs_model(agent) else models[:1]
+            for choice in chosen:
+                for number in range(1, settings.attempts + 1):
+                    name = item_name(agent, choice, several=len(chosen) > 1, number=number, attempts=settings.attempts)
+                    yield TaskItem.from_parent(
+                        self, name=name, callobj=run_task, task=task, agent_name=agent, model=choice, number=number
+                    )
 
 
 class TaskItem(pytest.Function):
@@ -93,6 +96,14 @@ def is_overridden(node: pytest.Item | pytest.Collector, fixture: str) -> bool:
 def models_of(settings: Settings, task: Task) -> tuple[ModelChoice, ...]:
     """Return the models to run a task with: the session's, else the task's own."""
     return tuple(parse_model(text) for text in settings.models or (task.model,))
+
+
+def needs_model(agent: str) -> bool:
+    """Say whether an agent asks a model; one that is not installed may."""
+    try:
+        return load_agent(agent).needs_model
+    except SettingsError:
+        return True
 
 
 def item_name(agent: str, choice: ModelChoice, *, several: bool, number: int, attempts: int) -> str:

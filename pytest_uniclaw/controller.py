@@ -22,7 +22,7 @@ from pytest_uniclaw.report.record import ItemRecord, crashed_record
 from pytest_uniclaw.report.stats import Summary, summarise
 from pytest_uniclaw.session import DIRECTORY_KEY, RUN_KEY, SessionServices, choose_run
 from pytest_uniclaw.status import Outcome
-from pytest_uniclaw.task import load_task
+from pytest_uniclaw.task import Task, load_task
 from pytest_uniclaw.terminal import write_summary
 
 
@@ -155,21 +155,19 @@ def teardown_of(report: pytest.TestReport) -> pytest.TestReport:
 
 def wanted_of(config: pytest.Config, ids: Iterable[str]) -> Iterable[Wanted]:
     """Load the tasks that node ids name; ids of other tests and broken packages give nothing."""
-    settings = load_settings(config)
-    loaded: dict[str, Any] = {}
+    loaded: dict[str, Task | None] = {}
     for nodeid in ids:
         file, _, name = nodeid.partition("::")
         path = Path(config.rootpath) / file
         if not is_task_file(path, config):
             continue
         if file not in loaded:
-            try:
+            with suppress(TaskError):
                 loaded[file] = load_task(path)
-            except TaskError:
-                loaded[file] = None
-        if loaded[file] is not None:
-            custom = re.split(r"[-\[]", name)[0] == CUSTOM
-            yield Wanted(loaded[file], None if custom else settings.agent or loaded[file].agent_sys)
+        if task := loaded.setdefault(file, None):
+            agents = (CUSTOM, *(load_settings(config).agents or (task.agent_sys,)))
+            named = [agent for agent in agents if re.fullmatch(rf"{re.escape(agent)}(-.*)?(\[\d+\])?", name)]
+            yield Wanted(task, known_agent(max(named, key=len, default=CUSTOM)))
 
 
 def known_agent(name: str) -> str | None:

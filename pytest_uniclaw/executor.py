@@ -24,6 +24,7 @@ from pytest_uniclaw.models.client import Gateway
 from pytest_uniclaw.models.exchange import rebuild_messages
 from pytest_uniclaw.models.grants import Call, Grant, GrantRequest
 from pytest_uniclaw.package import HiddenFolder, Reader, open_hidden, private_copy
+from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.preexec import run_pre_exec
 from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Entry, Pulse, Sandbox, SandboxSpec, TurnLimits
 from pytest_uniclaw.sandbox.services import Running, export_state, start_services
@@ -208,7 +209,7 @@ def _provisioned(spec: AttemptSpec, stack: ExitStack) -> Executor:
     started = time.monotonic()
     variant = resolve_variant(spec.task, spec.run.snapshot_mode)
     environment = spec.run.privacy.environment(variant.privacy_keys) | dict(variant.environment)
-    package = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="uniclaw-package-")))
+    package = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=scratch_prefix(spec.run.run))))
     task = private_copy(spec.task, package)
     run_pre_exec(
         task, privacy=environment, environment_base=spec.run.environment, log=spec.directory / "pre_exec.log",

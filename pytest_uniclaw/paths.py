@@ -44,6 +44,11 @@ class SandboxPaths:
         return f"{self.private}/services/{name}"
 
 
+def scratch_prefix(run: str) -> str:
+    """Return how the names of a run's temporary folders on the host begin; the reaper removes what bears them."""
+    return f"uniclaw-{run}-"
+
+
 def paths_for(user: str) -> SandboxPaths:
     """Return the paths of an executor account, ``agent`` or ``root``."""
     return SandboxPaths(home="/root" if user == "root" else f"/home/{user}")

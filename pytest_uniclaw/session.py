@@ -33,8 +33,6 @@ from pytest_uniclaw.store import find_run, new_run, open_run, write_json
 SESSION_FILE = "session.json"
 RUN_KEY = "uniclaw_run"
 DIRECTORY_KEY = "uniclaw_directory"
-STOP_FILE = "interrupted"
-"""Stands in the run directory once the controller was interrupted."""
 WATCH_SECONDS = 0.25
 
 
@@ -77,6 +75,11 @@ def choose_run(config: pytest.Config) -> RunName:
             name = RunName(run, settings.runs_dir / run)
         config.stash[NAME] = name
     return config.stash[NAME]
+
+
+def stop_file(name: RunName) -> Path:
+    """Return the file that tells a session's workers that their controller was interrupted."""
+    return name.directory / f".interrupted-{name.run}"
 
 
 def run_info(config: pytest.Config) -> RunInfo:
@@ -128,7 +131,6 @@ class SessionServices:
         needs_model = check_models(wanted, settings)
         check_sandbox(wanted, settings)
         open_run(name.directory.parent, name.directory.name)
-        (name.directory / STOP_FILE).unlink(missing_ok=True)
         _die_like_interrupt()
         if settings.sandbox == "docker":
             from pytest_uniclaw.sandbox.reaper import start_reaper, sweep_expired
@@ -150,7 +152,7 @@ class SessionServices:
         """Tell the workers to stop at once: what is left of them after 10 s is killed without finalizers."""
         if self.prepared:
             with suppress(OSError):
-                (choose_run(self._config).directory / STOP_FILE).touch()
+                stop_file(choose_run(self._config)).touch()
 
     def close(self) -> None:
         """Stop gateway and reaper; the reaper removes whatever this run still owns.
@@ -187,7 +189,7 @@ def watch_controller(config: pytest.Config) -> None:
     on the spot: nobody would read its results, and the reaper is at work.
     """
     parent, main = os.getppid(), threading.main_thread().ident
-    stop = choose_run(config).directory / STOP_FILE
+    stop = stop_file(choose_run(config))
 
     def watch() -> None:
         told = False

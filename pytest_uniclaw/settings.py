@@ -54,7 +54,10 @@ class Option:
 
 
 OPTIONS = (
-    Option("agent", "executor: NAME or NAME@VERSION; default: each task's agent_sys", short="--agent", metavar="NAME"),
+    Option(
+        "agent", "executor: NAME or NAME@VERSION; several, separated by commas, run every task with each; "
+        "default: each task's agent_sys", short="--agent", metavar="NAME",
+    ),
     Option(
         "model", "model of the executor: PROVIDER/NAME, 'script' (the task's script/model.yaml) or 'script:FILE'; "
         "several, separated by commas, run every task with each; default: each task's model", short="--model", metavar="MODEL",
@@ -103,9 +106,9 @@ class ProviderSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """The resolved settings of a session; None means each task's own value."""
+    """The resolved settings of a session; None, or an empty tuple, means each task's own value."""
 
-    agent: str | None = None
+    agents: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     supervisor: str = "checks"
     simulator: str = "template"
@@ -146,8 +149,7 @@ def resolve(options: Mapping[str, Any], ini: Mapping[str, Any], root: Path, envi
     texts = {o.name: _text(o, options, ini, config) for o in OPTIONS}
     providers, missing = _providers(config, env)
     return Settings(
-        agent=texts["agent"] or None,
-        models=tuple(m.strip() for m in texts["model"].split(",") if m.strip()),
+        agents=_list(texts["agent"]), models=_list(texts["model"]),
         supervisor=texts["supervisor"], simulator=texts["simulator"], sandbox=texts["sandbox"],
         sandbox_given=bool(options.get("uniclaw_sandbox")),
         attempts=_count("attempts", texts["attempts"], least=1) or 1,
@@ -205,6 +207,10 @@ def _text(option: Option, options: Mapping[str, Any], ini: Mapping[str, Any], co
         if value not in (None, "", False):
             return str(value)
     return option.default
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def _count(name: str, text: str, least: int = 0) -> int | None:

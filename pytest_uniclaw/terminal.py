@@ -16,7 +16,7 @@ def header(settings: Settings) -> str:
     """Return the header line that shows what will run."""
     model = ", ".join(settings.models) or "each task's model"
     parts = [
-        f"agent {settings.agent or 'of each task'}", f"model {model}", f"supervisor {settings.supervisor}",
+        f"agent {', '.join(settings.agents) or 'of each task'}", f"model {model}", f"supervisor {settings.supervisor}",
         f"simulator {settings.simulator}", f"sandbox {settings.sandbox}", f"attempts {settings.attempts}",
     ]  # fmt: skip
     return "uniclaw: " + ", ".join(parts)

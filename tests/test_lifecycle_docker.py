@@ -1,14 +1,15 @@
 """However a session ends, nothing of it is left after ten seconds (design.md invariant 7).
 
 All sessions start at once and run into turns that would last for minutes. Each is then ended in its own way, and a
-test looks for what it left: containers, networks and volumes by the run's label, processes by the tree below the
-controller.
+test looks for what it left: containers, networks and volumes by the run's label, temporary folders by its name,
+processes by the tree below the controller.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -94,10 +95,11 @@ class Remains:
     containers: tuple[str, ...]
     networks: tuple[str, ...]
     volumes: tuple[str, ...]
+    folders: tuple[Path, ...]
     processes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.containers or self.networks or self.volumes or self.processes)
+        return bool(self.containers or self.networks or self.volumes or self.folders or self.processes)
 
 
 @dataclass
@@ -168,6 +170,7 @@ def remains(engine: docker.DockerClient, run: str, processes: dict[Process, str]
         containers=tuple(c["Id"] for c in engine.api.containers(all=True, filters=label)),
         networks=tuple(n["Name"] for n in engine.api.networks(filters=label)),
         volumes=tuple(v["Name"] for v in engine.api.volumes(filters=label)["Volumes"] or ()),
+        folders=tuple(Path(tempfile.gettempdir()).glob(f"uniclaw-{run}-*")),
         processes=tuple(command for process, command in processes.items() if alive(process)),
     )
 

@@ -75,8 +75,14 @@ def test_ids_marks_and_selection(pytester):
 
 def test_repeats_and_models_are_in_the_id(pytester):
     add_task(pytester.path, "task_101_01_x")
-    result = pytester.runpytest("--co", "-q", "--agent=nop", "--attempts=2", "--model=a/one,b/two")
-    result.stdout.fnmatch_lines(["*::nop-one[[]1]", "*::nop-one[[]2]", "*::nop-two[[]1]", "*::nop-two[[]2]"])
+    result = pytester.runpytest("--co", "-q", "--agent=nanobot", "--attempts=2", "--model=a/one,b/two")
+    result.stdout.fnmatch_lines(["*::nanobot-one[[]1]", "*::nanobot-one[[]2]", "*::nanobot-two[[]1]", "*::nanobot-two[[]2]"])
+
+
+def test_an_agent_without_model_is_run_once_however_many_models_there_are(pytester):
+    add_task(pytester.path, "task_101_01_x")
+    result = pytester.runpytest("--co", "-q", "--agent=nop,nanobot", "--model=a/one,b/two")
+    result.stdout.fnmatch_lines(["*::nop", "*::nanobot-one", "*::nanobot-two", "", "3 tests collected*"])
 
 
 def test_a_broken_package_is_an_error_that_names_file_line_and_remedy(pytester):

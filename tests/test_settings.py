@@ -10,7 +10,7 @@ from pytest_uniclaw.status import PartialPolicy
 
 def test_defaults(tmp_path):
     settings = resolve({}, {}, tmp_path, {})
-    assert (settings.agent, settings.models, settings.attempts) == (None, (), 1)
+    assert (settings.agents, settings.models, settings.attempts) == ((), (), 1)
     assert settings.runs_dir == tmp_path / "runs"
     assert settings.partial == PartialPolicy("xfail", 0.5)
     assert settings.providers == ()
@@ -20,7 +20,7 @@ def test_defaults(tmp_path):
 def test_command_line_beats_ini_beats_toml(tmp_path):
     (tmp_path / "uniclaw.toml").write_text('agent = "toml"\nsimulator = "toml"\nsupervisor = "toml"\n')
     settings = resolve({"uniclaw_agent": "cli"}, {"uniclaw_agent": "ini", "uniclaw_simulator": "ini"}, tmp_path, {})
-    assert (settings.agent, settings.simulator, settings.supervisor) == ("cli", "ini", "toml")
+    assert (settings.agents, settings.simulator, settings.supervisor) == (("cli",), "ini", "toml")
 
 
 def test_keys_come_from_the_environment_only_and_are_never_shown(tmp_path):

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,21 @@ def test_an_engine_that_is_not_there_is_probed_with_a_reason(tmp_path: Path) -> 
     answer, refusal = probe(f"unix://{tmp_path}/none.sock")
     assert answer == ""
     assert refusal
+
+
+@pytest.mark.parametrize(
+    ("stat", "stale"),
+    [("7 (dockerd) S 1", False), ("7 (dockerd) Z 1", True), ("7 (bash) S 1", True), (None, True)],
+)
+def test_the_pid_file_of_a_killed_engine_is_removed(tmp_path: Path, stat: str | None, stale: bool) -> None:
+    file = tmp_path / "docker.pid"
+    file.write_text("7\n")
+    (tmp_path / "proc" / "7").mkdir(parents=True)
+    if stat:
+        (tmp_path / "proc" / "7" / "stat").write_text(stat)
+    assert engine_setup.remove_stale_pid("dockerd", file, tmp_path / "proc") == stale
+    assert file.exists() != stale
+    assert not engine_setup.remove_stale_pid("dockerd", tmp_path / "none", tmp_path / "proc")
 
 
 @pytest.mark.parametrize(
@@ -146,19 +163,26 @@ def test_every_dependency_is_pinned_and_explained() -> None:
     assert [name for name in sorted(names) if name not in explained] == []
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder with a path so short that the sockets of an engine fit into it (108 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="uc-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.docker
-def test_a_private_engine_starts_and_a_broken_one_shows_its_log(tmp_path: Path) -> None:
+def test_a_private_engine_starts_and_a_broken_one_shows_its_log(short_path: Path) -> None:
     if os.geteuid() or not shutil.which("dockerd") or not shutil.which("unshare"):
         pytest.skip("starting a second engine needs root, dockerd and unshare")
-    address = f"unix://{tmp_path}/s"
-    folders = ["--data-root", f"{tmp_path}/data", "--exec-root", f"{tmp_path}/exec", "--pidfile", f"{tmp_path}/pid"]
+    address = f"unix://{short_path}/s"
+    folders = ["--data-root", f"{short_path}/data", "--exec-root", f"{short_path}/exec", "--pidfile", f"{short_path}/pid"]
     # Its own network namespace: with --bridge=none an engine deletes docker0 wherever it runs.
     command = ["unshare", "--net", "dockerd", *folders, "-H", address, "--bridge=none", "--iptables=false"]
-    process = start_dockerd(tmp_path / "log", command, address)
+    process = start_dockerd(short_path / "log", command, address)
     try:
         assert probe(address)[0]
     finally:
         process.terminate()
         assert process.wait(60) == 0
     with pytest.raises(EngineError, match=r"(?s)ended with status.*the end of .*unknown flag"):
-        start_dockerd(tmp_path / "log", ["unshare", "--net", "dockerd", "--nonsense"], address)
+        start_dockerd(short_path / "log", ["unshare", "--net", "dockerd", "--nonsense"], address)

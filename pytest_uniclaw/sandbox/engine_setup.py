@@ -25,6 +25,10 @@ NO_ENGINE_STATUS = 3
 START_SECONDS = 90.0
 INSTALL_SECONDS = 1200.0
 STEP_SECONDS = 0.2
+PID_FILES = {
+    "dockerd": Path("/var/run/docker.pid"),
+    "containerd": Path("/var/run/docker/containerd/containerd.pid"),
+}
 ENGINE_LOG = Path("/var/log/uniclaw-dockerd.log")
 PACKAGES = ("docker.io", "iptables", "ca-certificates", "xz-utils", "cgroupfs-mount")
 
@@ -136,6 +140,9 @@ def ensure_engine(progress: Progress) -> EnginePlan:
     if plan.action == "start dockerd":
         if not _cgroups_are_mounted():
             _command(["cgroupfs-mount"])
+        for name, file in PID_FILES.items():
+            if remove_stale_pid(name, file):
+                progress(f"removed {file}, which a killed engine left behind")
         process = start_dockerd(ENGINE_LOG)
         progress(f"started dockerd, which stays up: `kill {process.pid}` ends it; its log is {ENGINE_LOG}")
     return plan
@@ -175,6 +182,25 @@ def start_dockerd(
         tail = log.read_bytes()[mark:].decode("utf-8", "replace").splitlines()[-15:]
         raise EngineError("\n  ".join([f"{error}; the end of {log}:", *tail])) from error
     return process
+
+
+def remove_stale_pid(name: str, file: Path, proc: Path = Path("/proc")) -> bool:
+    """Remove a pid file whose process is not a living ``name``; say whether it was removed.
+
+    The engine takes any process with that number, dead or not, for the one it wrote down, and does not start.
+    """
+    try:
+        pid = file.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return False
+    try:
+        fields = (proc / pid / "stat").read_text(encoding="utf-8").split()
+        if fields[1:2] == [f"({name})"] and fields[2] not in ("Z", "X"):
+            return False
+    except (FileNotFoundError, NotADirectoryError, IndexError):
+        pass
+    file.unlink(missing_ok=True)
+    return True
 
 
 def _cgroups_are_mounted() -> bool:

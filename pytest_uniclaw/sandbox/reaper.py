@@ -1,16 +1,19 @@
 """Nothing is left behind: removal by labels, and a process that does it however its owner dies (invariant 7).
 
 Run as ``python -m pytest_uniclaw.sandbox.reaper RUN [--base-url URL]``, it reads its standard input to the end, which
-comes when the owner closes it or dies, and then removes every container, network and volume of the run.
+comes when the owner closes it or dies, and then removes every container, network, volume and scratch folder of the run.
 """
 
 from __future__ import annotations
 
 import argparse
+import glob
 import logging
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_uniclaw.errors import EngineError
+from pytest_uniclaw.paths import scratch_prefix
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -100,6 +104,12 @@ def removed_network(api: APIClient, key: str) -> bool:
     return removed(api.remove_network, key)
 
 
+def remove_scratch(run: str) -> None:
+    """Remove the private copies of packages that a process of the run left in the temporary folder when it died."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{glob.escape(scratch_prefix(run))}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class ReaperProcess:
     """A running reaper. It acts when :meth:`close` is called or its owner dies, whichever comes first."""
@@ -139,6 +149,7 @@ def reap(run: str, base_url: str | None, *, orderly: bool, seconds: float = REAP
     end = time.monotonic() + seconds
     while True:
         clean = False
+        remove_scratch(run)
         with suppress(EngineError):
             clean = remove_owned(run, base_url=base_url).failed == 0
         if (orderly and clean) or time.monotonic() >= end:
