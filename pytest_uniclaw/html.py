@@ -18,8 +18,8 @@ from pytest_uniclaw.report.stats import group_by, headline, summarise
 
 COLUMNS = (("score", "Score"), ("capability", "Capability"), ("turns", "Turns"), ("executor", "Executor s"))
 STYLE = (
-    "<style>.uniclaw{border-collapse:collapse;margin:.4em 0;font-size:12px}.uniclaw td,.uniclaw th"
-    "{border:1px solid #ccc;padding:2px 8px;text-align:left;vertical-align:top}.uniclaw .n{text-align:right}"
+    "<style>.uniclaw{border-collapse:collapse;margin:.4em 0;font-size:12px;color:#222}.uniclaw td,.uniclaw th"
+    "{border:1px solid #ccc;padding:2px 8px;text-align:left;vertical-align:top}.uniclaw td{color:#222}.uniclaw .n{text-align:right}"
     ".uniclaw .met{background:#e6f4ea}.uniclaw .partial{background:#fff4d6}.uniclaw .unmet{background:#fde7e7}</style>"
 )
 
@@ -99,7 +99,7 @@ def rates(records: Sequence[ItemRecord]) -> str:
 
 def details(record: ItemRecord) -> str:
     """Return the reason, the checkpoint table, the caps and the turns of one attempt."""
-    parts = [f"<p>{escape(record.status)}: {escape(record.reason)}</p>"]
+    parts = [f"<p>{escape(record.reason)}</p>"]
     if record.checkpoints:
         parts.append(_checkpoints(record))
     if record.turns:

@@ -29,7 +29,7 @@ def raise_outcome(record: ItemRecord) -> None:
     A partial raises the exception class itself: :func:`pytest.xfail` does nothing under ``--runxfail``.
     """
     if record.outcome == Outcome.XFAILED.value:
-        raise pytest.xfail.Exception(clean_text(record.reason))
+        raise pytest.xfail.Exception(clean_text(record.reason), pytrace=False)
     if record.outcome == Outcome.INFRA.value:
         raise TaskInfra(clean_text(record.reason), pytrace=False)
     if record.outcome == Outcome.FAILED.value:

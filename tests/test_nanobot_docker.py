@@ -155,7 +155,7 @@ turns:
         whole, used = complete_last_turn(records, rebuilt)
         assert used
         assert tool_usage(whole)["tool_counts"] == {"exec": 2}
-        left = seat.sandbox.run(["pgrep", "-f", "sleep 300"])
+        left = seat.sandbox.run(["pgrep", "-f", "^[s]leep 300"])
         assert left.exit_code == 1
         again = seat.turn(2, "And now?")
         records = seat.records(2)

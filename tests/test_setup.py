@@ -16,6 +16,7 @@ from pytest_uniclaw.errors import EngineError
 from pytest_uniclaw.sandbox import engine_setup
 from pytest_uniclaw.sandbox.base_image import BaseFacts, plan_base, slim_filter
 from pytest_uniclaw.sandbox.engine_setup import EngineFacts, plan_engine, probe, start_dockerd
+from pytest_uniclaw.sandbox.host import run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 REFUSED = "Connection refused"
@@ -51,7 +52,7 @@ def test_the_engine_is_installed_and_then_started(monkeypatch: pytest.MonkeyPatc
     done: list[str] = []
     monkeypatch.setattr(engine_setup, "gather_facts", lambda: next(seen))
     monkeypatch.setattr(engine_setup, "install_engine", lambda progress: done.append("install"))
-    monkeypatch.setattr(engine_setup, "_command", lambda command: done.append(" ".join(command)))
+    monkeypatch.setattr(engine_setup, "run_command", lambda command: done.append(" ".join(command)))
     monkeypatch.setattr(engine_setup, "probe", lambda base_url: ("20.10", ""))
     lines: list[str] = []
     assert engine_setup.ensure_engine(lines.append).action == "start service"
@@ -125,6 +126,14 @@ def test_a_slim_image_leaves_out_reading_matter_and_caches(name: str, folder: bo
     assert (slim_filter(member) is not None) == kept
 
 
+def test_a_failing_host_command_shows_its_last_lines() -> None:
+    run_command(["true"])
+    with pytest.raises(EngineError, match=r"(?s)failed with status 3.*last words"):
+        run_command(["sh", "-c", "echo last words; exit 3"])
+    with pytest.raises(EngineError, match="did not run to its end"):
+        run_command(["no-such-command-here"])
+
+
 def shell(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
@@ -175,9 +184,9 @@ def test_a_private_engine_starts_and_a_broken_one_shows_its_log(short_path: Path
     if os.geteuid() or not shutil.which("dockerd") or not shutil.which("unshare"):
         pytest.skip("starting a second engine needs root, dockerd and unshare")
     address = f"unix://{short_path}/s"
-    folders = ["--data-root", f"{short_path}/data", "--exec-root", f"{short_path}/exec", "--pidfile", f"{short_path}/pid"]
-    # Its own network namespace: with --bridge=none an engine deletes docker0 wherever it runs.
-    command = ["unshare", "--net", "dockerd", *folders, "-H", address, "--bridge=none", "--iptables=false"]
+    folders = [f"--{name}={short_path}/{name}" for name in ("data-root", "exec-root", "pidfile")]
+    # In namespaces of its own: with --bridge=none an engine deletes docker0, and a killed one leaves its mounts.
+    command = ["unshare", "--net", "--mount", "dockerd", *folders, "-H", address, "--bridge=none", "--iptables=false"]
     process = start_dockerd(short_path / "log", command, address)
     try:
         assert probe(address)[0]
@@ -185,4 +194,4 @@ def test_a_private_engine_starts_and_a_broken_one_shows_its_log(short_path: Path
         process.terminate()
         assert process.wait(60) == 0
     with pytest.raises(EngineError, match=r"(?s)ended with status.*the end of .*unknown flag"):
-        start_dockerd(short_path / "log", ["unshare", "--net", "dockerd", "--nonsense"], address)
+        start_dockerd(short_path / "log", ["unshare", "--net", "--mount", "dockerd", "--nonsense"], address)

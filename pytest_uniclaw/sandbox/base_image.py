@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_uniclaw.errors import EngineError
 from pytest_uniclaw.sandbox.engine import calls, explain, failures
+from pytest_uniclaw.sandbox.host import run_command
 from pytest_uniclaw.sandbox.image_spec import BASE_IMAGE
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-BOOTSTRAP_SECONDS = 1800
 MOUNTED = ("./dev/", "./proc/", "./sys/")
 """What the engine mounts itself; nothing below is taken."""
 DROPPED = (
@@ -94,9 +93,9 @@ def base_image(api: APIClient, *, progress: Progress, mirror: str = MIRROR, tag:
     progress(f"base image {tag}: no registry answers ({pull_error}); making it from Debian's packages")
     if step == "install and bootstrap":
         progress("base image: apt-get install debootstrap")
-        _run(["apt-get", "update", "-qq"])
+        run_command(["apt-get", "update", "-qq"])
         packages = ["debootstrap", "debian-archive-keyring"]
-        _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
+        run_command(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
     bootstrap_image(api, tag=tag, mirror=mirror, progress=progress)
 
 
@@ -105,7 +104,7 @@ def bootstrap_image(api: APIClient, *, tag: str, mirror: str, progress: Progress
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="uniclaw-base-") as folder:
         root, archive = Path(folder, "root"), Path(folder, "base.tar")
-        _run(["debootstrap", "--variant=minbase", f"--keyring={KEYRING}", SUITE, str(root), mirror])
+        run_command(["debootstrap", "--variant=minbase", f"--keyring={KEYRING}", SUITE, str(root), mirror])
         _write_sources(root, mirror)
         with tarfile.open(archive, "w") as tar:
             tar.add(root, arcname=".", filter=slim_filter)
@@ -148,13 +147,3 @@ def _pull(api: APIClient, tag: str) -> str | None:
     except failures() as error:
         return explain(error)
     return next((" ".join(str(event["error"]).split()) for event in events if "error" in event), None)
-
-
-def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BOOTSTRAP_SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise EngineError(f"`{' '.join(command)}` did not end within {BOOTSTRAP_SECONDS} s") from error
-    if done.returncode:
-        tail = "\n  ".join((done.stdout + done.stderr).splitlines()[-15:])
-        raise EngineError(f"`{' '.join(command)}` failed with status {done.returncode}:\n  {tail}")

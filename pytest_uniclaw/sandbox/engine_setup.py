@@ -20,10 +20,10 @@ from typing import Literal
 
 from pytest_uniclaw.errors import EngineError
 from pytest_uniclaw.sandbox.engine import connect, explain, failures
+from pytest_uniclaw.sandbox.host import run_command
 
 NO_ENGINE_STATUS = 3
 START_SECONDS = 90.0
-INSTALL_SECONDS = 1200.0
 STEP_SECONDS = 0.2
 PID_FILES = {
     "dockerd": Path("/var/run/docker.pid"),
@@ -135,11 +135,11 @@ def ensure_engine(progress: Progress) -> EnginePlan:
         install_engine(progress)
         return ensure_engine(progress)
     if plan.action == "start service":
-        _command(["systemctl", "start", "docker"])
+        run_command(["systemctl", "start", "docker"])
         _wait_for_answer(None, time.monotonic() + START_SECONDS)
     if plan.action == "start dockerd":
         if not _cgroups_are_mounted():
-            _command(["cgroupfs-mount"])
+            run_command(["cgroupfs-mount"])
         for name, file in PID_FILES.items():
             if remove_stale_pid(name, file):
                 progress(f"removed {file}, which a killed engine left behind")
@@ -154,9 +154,9 @@ def install_engine(progress: Progress) -> None:
     apparmor = ["apparmor"] if enabled.is_file() and enabled.read_text().startswith("Y") else []
     packages = [*PACKAGES, *apparmor]
     progress(f"apt-get install {' '.join(packages)}")
-    _command(["apt-get", "update", "-qq"])
+    run_command(["apt-get", "update", "-qq"])
     frontend = ["env", "DEBIAN_FRONTEND=noninteractive"]
-    _command([*frontend, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
+    run_command([*frontend, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
     if not shutil.which("dockerd"):
         raise EngineError("apt-get installed docker.io but there is no dockerd on the PATH")
 
@@ -166,8 +166,8 @@ def start_dockerd(
 ) -> subprocess.Popen[bytes]:
     """Start an engine in its own session and return once it answers at ``base_url``.
 
-    A second engine needs a network namespace of its own (``unshare --net dockerd …``): one with ``--bridge=none``
-    deletes the bridge of the first. Raise EngineError with the end of its log when it ends or stays silent for
+    A second engine needs namespaces of its own (``unshare --net --mount dockerd …``): one with ``--bridge=none``
+    deletes the bridge of the first, and a killed one leaves its mounts. Raise EngineError with the end of its log when it ends or stays silent for
     ``START_SECONDS``.
     """
     mark = log.stat().st_size if log.is_file() else 0
@@ -217,18 +217,6 @@ def _wait_for_answer(base_url: str | None, give_up: float, process: subprocess.P
         if time.monotonic() > give_up:
             raise EngineError(f"the started engine does not answer after {START_SECONDS:.0f} s ({refusal})")
         time.sleep(STEP_SECONDS)
-
-
-def _command(command: list[str]) -> None:
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EngineError(f"`{' '.join(command)}` did not run to its end: {error}") from error
-    if done.returncode:
-        tail = (done.stdout + done.stderr).splitlines()[-15:]
-        raise EngineError("\n  ".join([f"`{' '.join(command)}` failed with status {done.returncode}:", *tail]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

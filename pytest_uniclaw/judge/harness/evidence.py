@@ -32,7 +32,7 @@ CELL_LIMIT = 1 * MIB
 class Evidence:
     """What was collected from the turn. Names are relative, with ``/``: ``evidence.text("report.md")``."""
 
-    def __init__(self, root: Path, *, award: Callable[[float], None], violation: Callable[[str], None]) -> None:
+    def __init__(self, root: Path, *, award: Callable[[float, str], None], violation: Callable[[str], None]) -> None:
         self._root = root
         self._award = award
         self._violation = violation
@@ -118,12 +118,12 @@ class Evidence:
         """Return the parsed ``references/name``."""
         return _parse(_decode(self.reference(name).read_bytes(), f"references/{name}"), f"references/{name}")
 
-    def award(self, fraction: float) -> None:
+    def award(self, fraction: float, why: str = "") -> None:
         """Give the running checkpoint a share of its weight, 0 to 1; the largest of several calls counts.
 
-        The check then returns normally; a check that fails earns nothing whatever it awarded.
+        ``why`` is the rationale in the report: say what is missing, for a human. The check then returns normally; a check that fails earns nothing whatever it awarded.
         """
-        self._award(fraction)
+        self._award(fraction, why)
 
     def violation(self, text: str) -> None:
         """Report that the executor tampered with grading: the attempt ends as ``integrity_violation``."""

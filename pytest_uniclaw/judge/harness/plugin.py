@@ -40,23 +40,23 @@ class Running:
     identity: str
     outcome: str = "passed"
     message: str = ""
-    awards: list[float] = field(default_factory=list)
+    awards: list[tuple[float, str]] = field(default_factory=list)
 
-    def award(self, fraction: float) -> None:
-        """Note partial credit."""
+    def award(self, fraction: float, why: str) -> None:
+        """Note partial credit and the reason for it."""
         if self.kind != "checkpoint":
             raise ValueError(f"award() belongs in a checkpoint's check, {self.node} is marked {self.kind}")
         value = float(fraction)
         if not (math.isfinite(value) and 0.0 <= value <= 1.0):
             raise ValueError(f"award({fraction!r}): a fraction lies within 0 and 1")
-        self.awards.append(value)
+        self.awards.append((value, why))
 
     def line(self) -> dict[str, Any]:
         """Return the result line."""
-        award = max(self.awards) if self.awards and self.outcome == "passed" else None
+        award, why = max(self.awards) if self.awards and self.outcome == "passed" else (None, "")
         return {
             "kind": self.kind, "id": self.identity, "node": self.node, "outcome": self.outcome, "award": award,
-            "message": self.message,
+            "message": self.message or clean(why),
         }
 
 

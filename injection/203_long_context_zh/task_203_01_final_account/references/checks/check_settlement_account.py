@@ -65,7 +65,8 @@ def check_contract_price(evidence):
 
 @pytest.mark.checkpoint("C2")
 def check_changes(evidence):
-    share(evidence, "变更与结算价", lambda found, row: all(same(found.get(name), row[name]) for name in ("变更", "结算价")))
+    share(evidence, "变更与结算价",
+          lambda found, row: all(same(found.get(name), row[name]) for name in ("变更", "结算价")))
 
 
 @pytest.mark.checkpoint("C3")
