@@ -1,7 +1,7 @@
 # What a person types. The work is done by scripts/; every target may be repeated and does only what is missing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup venv images images-all lint
+.PHONY: help demo test bench setup venv images images-all lint
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -11,6 +11,9 @@ demo:  ## set up, run the quickstart tasks with the oracle and with nanobot, say
 
 test:  ## set up, then lint, types, unit tests and container tests: everything CI runs
 	@scripts/test
+
+bench: setup  ## what the harness costs beside the agent, with the floors it is held to
+	@.venv/bin/python benchmarks/overhead.py
 
 setup:  ## virtual environment, container engine, base image and the demo's images
 	@scripts/setup

@@ -34,6 +34,7 @@ class Controller:
         self._services = SessionServices(config)
         self._records: list[ItemRecord] = []
         self._selected = 0
+        self._failed_tasks = 0
         self._gate: GateResult | None = None
         self._progress: ProgressPrinter | None = None
         try:
@@ -95,6 +96,7 @@ class Controller:
         data = getattr(report, "uniclaw", None)
         if data is not None:
             self._records.append(ItemRecord.model_validate(data))
+            self._failed_tasks += report.failed and data["outcome"] != Outcome.INFRA.value
         yield
         if crashed:
             self._config.hook.pytest_runtest_logreport(report=teardown_of(report))
@@ -108,17 +110,18 @@ class Controller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Decide the exit status: nothing passed is never 0, and a gate never hides 2, 3, 4 or 5."""
+        """Decide the exit status: nothing passed is never 0, and a gate excuses failed tasks, nothing else."""
         if self._progress:
             self._progress.close()
         if not self._records or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
-        if exitstatus == pytest.ExitCode.OK and not any(r.outcome == Outcome.PASSED.value for r in self._records):
+        passed = any(r.outcome == Outcome.PASSED.value for r in self._records)
+        if not passed:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._rules:
             self._gate = evaluate_gate(self._rules, self._summary())
-            infra = any(r.outcome == Outcome.INFRA.value for r in self._records)
-            good = pytest.ExitCode.TESTS_FAILED if infra else pytest.ExitCode.OK
+            excused = passed and session.testsfailed == self._failed_tasks
+            good = pytest.ExitCode.OK if excused else pytest.ExitCode.TESTS_FAILED
             session.exitstatus = good if self._gate.holds else GATE_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,11 +6,14 @@ agent configuration. Whatever fails, the exit takes everything down again.
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -26,14 +29,18 @@ from pytest_uniclaw.models.grants import Call, Grant, GrantRequest
 from pytest_uniclaw.package import HiddenFolder, Reader, open_hidden, private_copy
 from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.preexec import run_pre_exec
+from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Entry, Pulse, Sandbox, SandboxSpec, TurnLimits
 from pytest_uniclaw.sandbox.services import Running, export_state, start_services
+from pytest_uniclaw.scrub import SECRET_IN_RESULTS, redact_collected, redact_file, redact_folder
 from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.store import write_bytes, write_json, write_text
 from pytest_uniclaw.task import Task, Variant, resolve_variant
 
 SETTLE_SECONDS = 2.0
 """How long a call in flight may take to be recorded once the executor's processes are gone."""
+KEPT_LOG_BYTES = 65_536
+"""What stays of a log whose disk is full."""
 
 MODEL_URL = "http://127.0.0.1:4010/v1"
 """Where an executor finds its model: the forwarder inside its own sandbox."""
@@ -61,35 +68,62 @@ class Executor:
     services: tuple[Running, ...]
     gateway: Gateway | None = None
     grant: Grant | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     resources: ExitStack = field(default_factory=ExitStack)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """What blanks the secrets of this run in everything that comes out of the sandbox."""
+        return Redactor(self.spec.run.secrets())
 
     def close(self) -> None:
         """Revoke the grant and remove the sandbox before whoever opened it does; may be repeated."""
         self.resources.close()
 
     def turn(self, number: int, message: str, limits: TurnLimits) -> Completed:
-        """Run one turn of the agent; its output is logged to ``turns/<n>/agent.log``."""
+        """Run one turn of the agent; its output is logged to ``turns/<n>/agent.log``.
+
+        A log that the disk could not hold is cut back, so that the record and the rest of the session have room.
+        """
         log = self.turn_folder(number) / "agent.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         pulse = PulseReader(self.gateway, self.spec.attempt_id)
         request = TurnRequest(number, message, limits, pulse, log, self.environment)
-        return self.spec.agent.turn(self.sandbox, request)
+        try:
+            completed = self.spec.agent.turn(self.sandbox, request)
+        except OSError:
+            with suppress(OSError):
+                os.truncate(log, min(log.stat().st_size, KEPT_LOG_BYTES))
+            raise
+        finally:
+            redact_file(log, self.redactor)
+        return replace(completed, output=self.redactor.data(completed.output))
 
     def collect(self, number: int, limits: CollectLimits | None = None) -> TurnEvidence:
-        """Export state, freeze, copy deliverables and transcript out, and normalise them.
+        """Export state, freeze, copy deliverables and transcript out, redact them by value, and normalise them.
 
-        Raises what the sandbox raises; after :class:`SandboxLost` use :meth:`salvage`.
+        Raises what the sandbox raises, and leaves no half of a collection then; after :class:`SandboxLost` use
+        :meth:`salvage`.
         """
         folder = self.turn_folder(number)
         evidence = Evidence(folder / "evidence")
         flags = export_state(self.sandbox, self.services, evidence.state)
+        for exported in (evidence.state, evidence.folder / "export_errors.log"):
+            redact_folder(exported, self.redactor)
         wanted = {self.sandbox.paths.results: evidence.results}
         sources = list(self.spec.agent.transcript_sources(self.sandbox))
         wanted.update({source: folder / "raw" / str(index) for index, source in enumerate(sources)})
-        manifests = self.sandbox.collect(wanted, limits or CollectLimits())
+        try:
+            manifests = self.sandbox.collect(wanted, limits or CollectLimits())
+            kept = {path: redact_collected(wanted[path], manifests[path], self.redactor) for path in wanted}
+        except (InfraError, SandboxLost, OSError):
+            for destination in wanted.values():
+                shutil.rmtree(destination, ignore_errors=True)
+            raise
+        manifest = kept[self.sandbox.paths.results]
+        flags += [SECRET_IN_RESULTS] if manifest != manifests[self.sandbox.paths.results] else []
         records = self.spec.agent.read_transcript(folder / "raw") if sources else ()
-        return self._write(number, records, manifests[self.sandbox.paths.results], tuple(flags))
+        return self._write(number, records, manifest, tuple(flags))
 
     def salvage(self, number: int) -> TurnEvidence:
         """Return what is known of a turn whose sandbox is gone: the conversation the gateway saw.
@@ -124,12 +158,12 @@ class Executor:
         if log := self._exchange_log():
             records, rebuilt = complete_last_turn(records, records_from_messages(rebuild_messages(log)))
             flags += ("transcript_rebuilt",) if rebuilt else ()
-        records, images = move_images_out(records)
+        records, images = move_images_out(tuple(self.redactor.value(records)))
         evidence = Evidence(self.turn_folder(number) / "evidence")
         for folder in (evidence.results, evidence.state):
             folder.mkdir(parents=True, exist_ok=True)
         for name, image in images.items():
-            write_bytes(evidence.folder / name, image)
+            write_bytes(evidence.folder / name, self.redactor.data(image))
         write_bytes(evidence.folder / "transcript.jsonl", to_jsonl(records))
         write_json(evidence.folder / "tool_usage.json", tool_usage(records))
         write_json(evidence.folder / "manifest.json", manifest.model_dump(mode="json"))
@@ -216,9 +250,11 @@ def _provisioned(spec: AttemptSpec, stack: ExitStack) -> Executor:
         locks=spec.run.directory / "locks",
     )  # fmt: skip
     sandbox = stack.enter_context(spec.provider.open(sandbox_spec(spec)))
-    sandbox.put(input_entries(task, variant, sandbox))
+    if inputs := input_entries(task, variant, sandbox):
+        sandbox.put(inputs)
     services = start_services(sandbox, task, environment)
-    sandbox.keep()
+    if services:  # without them nothing runs yet that a sweep must leave alone
+        sandbox.keep()
     executor = Executor(spec, task, variant, sandbox, services, environment=environment, resources=stack)
     access = _grant(spec, task, executor, stack)
     spec.agent.prepare(sandbox, task, access)
@@ -266,7 +302,7 @@ def _grant(spec: AttemptSpec, task: Task, executor: Executor, stack: ExitStack) 
         GrantRequest(
             attempt=spec.attempt_id, role="executor", model=spec.model.name, provider=spec.model.provider,
             upstream_model=spec.model.name, script=script, log=exchange_folder(spec.directory),
-            secrets=spec.run.privacy.secrets(),
+            secrets=spec.run.secrets(),
         )
     )
     executor.gateway, executor.grant = gateway, grant

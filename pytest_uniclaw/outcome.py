@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.report.record import ItemRecord, clean_text
 from pytest_uniclaw.status import Outcome
 
@@ -48,14 +49,21 @@ def detail_of(record: ItemRecord) -> str:
     return "\n".join(lines)
 
 
-def clean_report(report: pytest.TestReport) -> None:
-    """Make every text that pytest itself put on a report valid UTF-8; one lone surrogate would end the session."""
-    report.sections = [(clean_text(title), clean_text(text)) for title, text in report.sections]
+def clean_report(report: pytest.TestReport, redactor: Redactor) -> None:
+    """Make every text that pytest itself put on a report valid UTF-8, and take secrets out of it.
+
+    One lone surrogate would end the session; a traceback shows a secret where ``--showlocals`` is on.
+    """
+
+    def cleaned(text: str) -> str:
+        return redactor.text(clean_text(text))
+
+    report.sections = [(cleaned(title), cleaned(text)) for title, text in report.sections]
     if isinstance(report.longrepr, tuple):
         path, line, reason = report.longrepr
-        report.longrepr = (path, line, clean_text(reason))
-    elif report.longrepr is not None and (text := str(report.longrepr)) != clean_text(text):
-        report.longrepr = clean_text(text)
+        report.longrepr = (path, line, cleaned(reason))
+    elif report.longrepr is not None and (text := str(report.longrepr)) != cleaned(text):
+        report.longrepr = cleaned(text)
 
 
 def shape_report(item_record: ItemRecord, item: pytest.Item, report: pytest.TestReport) -> None:

@@ -66,7 +66,8 @@ def open_hidden(task: Task, folder: HiddenFolder, reader: Reader) -> Path:
 
 def has_hidden(task: Task, folder: HiddenFolder, name: str = "") -> bool:
     """Whether the package ships a hidden folder, or the file ``name`` in it; says nothing of the content."""
-    return (task.folder / folder.value / name).exists()
+    path = task.folder / folder.value / name
+    return path.is_file() if name else path.is_dir()
 
 
 def load_rubric(task: Task, reader: Reader) -> Rubric:
@@ -106,7 +107,7 @@ def private_copy(task: Task, destination: Path) -> Task:
 
 def _pointers(task: Task, variant: Variant) -> list[str]:
     """Unfetched files among what the sandbox and the supervisor need, relative to the package, sorted."""
-    needed = [task.folder / "references"]
+    needed = [task.folder / HiddenFolder.REFERENCES.value]
     needed += [task.folder / "services" / service.path for service in task.services]
     needed += [task.folder / "skills" / skill for skill in task.skills]
     sources = task.folder / "sources"

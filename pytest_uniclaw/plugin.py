@@ -12,7 +12,7 @@ from pytest_uniclaw import collection, fixtures, options
 from pytest_uniclaw.controller import Controller
 from pytest_uniclaw.outcome import RECORD, clean_report, shape_report
 from pytest_uniclaw.report.record import crashed_record
-from pytest_uniclaw.session import interrupt_once, watch_controller
+from pytest_uniclaw.session import interrupt_once, redactor_of, watch_controller
 from pytest_uniclaw.terminal import header
 
 agent = fixtures.agent
@@ -68,9 +68,10 @@ def pytest_runtest_makereport(
     if isinstance(item, collection.TaskItem) and call.when != "teardown":
         record = item.stash.get(RECORD, None)
         if record is None and report.failed:
-            record = crashed_record(item.task, item.agent_name, item.number, str(call.excinfo and call.excinfo.value))
+            why = redactor_of(item.config).text(str(call.excinfo and call.excinfo.value))
+            record = crashed_record(item.task, item.agent_name, item.number, why)
         if record is not None and (call.when == "call" or report.outcome != "passed"):
             shape_report(record, item, report)
     if isinstance(item, collection.TaskItem):
-        clean_report(report)
+        clean_report(report, redactor_of(item.config))
     return report

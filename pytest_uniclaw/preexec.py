@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from pytest_uniclaw.errors import PreExecError
+from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.task import Task
 
 PRE_EXEC_SECONDS = 600.0
@@ -106,9 +107,7 @@ def _read(output: IO[bytes], secrets: tuple[str, ...]) -> str:
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _LOG_BYTES))
     text = output.read().decode("utf-8", "replace")
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "[redacted]") if len(secret) > 3 else text
-    return text
+    return Redactor(secrets).text(text)
 
 
 @contextmanager

@@ -85,9 +85,8 @@ def _check_script(task: Task, choice: ModelChoice) -> None:
         if not choice.script.is_file():
             raise SettingsError(f"--model=script:{choice.script}: no such file")
         return
-    path = task.folder / "script" / "model.yaml"
-    if not has_hidden(task, HiddenFolder.SCRIPT) or not path.is_file():
+    if not has_hidden(task, HiddenFolder.SCRIPT, "model.yaml"):
         raise SettingsError(
-            f"--model=script: {task.task_id} ships no script: {path} does not exist.\n"
+            f"--model=script: {task.task_id} ships no script: no script/model.yaml in {task.folder}.\n"
             "  fix: write it, or give one script for all tasks with --model=script:FILE"
         )

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from pytest_uniclaw.options import worker_input
+from pytest_uniclaw.report.record import clean_text
 from pytest_uniclaw.session import run_info
 from pytest_uniclaw.store import append_line
 from pytest_uniclaw.turn import Sink
 
 POLL_SECONDS = 0.25
 FOLDER = "progress"
+LINE_CHARACTERS = 300
 
 
 def sink_of(config: pytest.Config, nodeid: str) -> Sink:
@@ -32,7 +34,12 @@ def sink_of(config: pytest.Config, nodeid: str) -> Sink:
 
 
 def line_of(event: dict[str, Any]) -> str:
-    """Return an event as one line for a person."""
+    """Return an event as one line for a person, short and free of control characters."""
+    line = " ".join(clean_text(_told(event)).split())
+    return line if len(line) <= LINE_CHARACTERS else line[: LINE_CHARACTERS - 1] + "…"
+
+
+def _told(event: dict[str, Any]) -> str:
     item = str(event.get("item", "")).rpartition("/")[2]
     what = event.get("what")
     if what == "turn":

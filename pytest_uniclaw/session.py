@@ -26,6 +26,7 @@ from pytest_uniclaw.models.grants import Provider
 from pytest_uniclaw.options import load_settings, worker_input
 from pytest_uniclaw.preflight import Wanted, check_models, check_sandbox
 from pytest_uniclaw.privacy import resolve_values
+from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.settings import Settings
 from pytest_uniclaw.spec import RunContext
 from pytest_uniclaw.store import find_run, new_run, open_run, write_json
@@ -56,6 +57,7 @@ class RunName:
 
 NAME = pytest.StashKey[RunName]()
 INFO = pytest.StashKey[RunInfo]()
+REDACTOR = pytest.StashKey[Redactor]()
 
 
 def choose_run(config: pytest.Config) -> RunName:
@@ -100,7 +102,17 @@ def _context(settings: Settings, name: RunName, worker: str) -> RunContext:
         privacy=resolve_values(settings.privacy_file, settings.privacy_environment), user=settings.executor_user,
         network=settings.network, memory=settings.memory, keep=settings.keep, infra_retries=settings.infra_retries,
         environment=settings.base_environment, proxies=settings.proxies,
+        keys=tuple(provider.api_key for provider in settings.providers if provider.api_key),
     )  # fmt: skip
+
+
+def redactor_of(config: pytest.Config) -> Redactor:
+    """Return the redactor of the session's secrets; before an item has asked for them, none has been read."""
+    if REDACTOR not in config.stash:
+        if INFO not in config.stash:
+            return Redactor(())
+        config.stash[REDACTOR] = Redactor(config.stash[INFO].context.secrets())
+    return config.stash[REDACTOR]
 
 
 class SessionServices:

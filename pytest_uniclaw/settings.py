@@ -265,7 +265,8 @@ def _providers(config: Mapping[str, Any], env: Mapping[str, str]) -> tuple[tuple
     found, missing = [], []
     for name, table in tables.items():
         if not isinstance(table, dict) or set(table) - {"base_url", "api_key_env"} or "base_url" not in table:
-            raise SettingsError(f"{CONFIG_NAME}: [providers.{name}] takes base_url and api_key_env, got {table!r}")
+            given = ", ".join(map(str, table)) if isinstance(table, dict) else type(table).__name__
+            raise SettingsError(f"{CONFIG_NAME}: [providers.{name}] takes base_url and api_key_env, got {given}")
         variable = str(table.get("api_key_env", ""))
         if variable and not env.get(variable):
             missing.append(variable)

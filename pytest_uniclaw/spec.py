@@ -25,7 +25,8 @@ class RunContext:
 
     ``run`` is the run id, ``directory`` its folder, ``worker`` who runs this attempt (``main``, ``gw0`` …). The
     overrides ``user``, ``network`` and ``memory`` are None where each task's own value holds. ``environment`` is the
-    base of what host-side package scripts get, ``proxies`` goes to executors that have a network.
+    base of what host-side package scripts get, ``proxies`` goes to executors that have a network. ``keys`` are the
+    providers' keys, known here for redaction only.
     """
 
     run: str
@@ -40,6 +41,11 @@ class RunContext:
     infra_retries: int = 1
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
+    keys: tuple[str, ...] = field(default=(), repr=False)
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return every value that no file of the run may hold: declared privacy values and the providers' keys."""
+        return (*self.privacy.secrets(), *self.keys)
 
 
 @dataclass(frozen=True)

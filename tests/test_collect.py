@@ -25,13 +25,17 @@ KINDS = [
 ]
 
 
-def entry(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "") -> tuple[tarfile.TarInfo, bytes]:
+Member = tuple[tarfile.TarInfo, bytes]
+NO_LIMITS = CollectLimits()
+
+
+def entry(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "") -> Member:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.mode, info.size = kind, link, 0o4777, len(content)
     return info, content
 
 
-def pack(entries: Iterable[tuple[tarfile.TarInfo, bytes]], form: int = tarfile.PAX_FORMAT) -> bytes:
+def pack(entries: Iterable[Member], form: int = tarfile.PAX_FORMAT) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=form, encoding="utf-8", errors="surrogateescape") as tar:
         for info, content in entries:
@@ -44,7 +48,7 @@ def pieces(data: bytes, size: int = 700) -> Iterator[bytes]:
         yield data[start:start + size]
 
 
-def unpack(tmp_path: Path, *entries: tuple[tarfile.TarInfo, bytes], limits: CollectLimits = CollectLimits()) -> Manifest:
+def unpack(tmp_path: Path, *entries: Member, limits: CollectLimits = NO_LIMITS) -> Manifest:
     return extract(pieces(pack(entries)), tmp_path / "out", limits)
 
 
@@ -80,7 +84,7 @@ def test_only_regular_files_are_kept(kind: bytes, tmp_path: Path) -> None:
     manifest = unpack(tmp_path, entry("r/bad", kind=kind, link="r/good"), entry("r/good", b"ok"))
     assert [f.path for f in manifest.files] in ([], ["good"])  # a crafted sparse header may end the archive
     assert manifest.refused_total == 1
-    assert os.listdir(tmp_path) == ["out"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert not (tmp_path / "out/bad").exists()
 
 
@@ -117,7 +121,8 @@ def test_equal_names_are_both_kept(tmp_path: Path) -> None:
 def test_names_that_are_no_text_are_escaped(tmp_path: Path) -> None:
     names = ["r/\udcff\udcfe", "r/tab\tnew\nline", "r/100%", "r/50%\udcff", "r/\u202ecod", "r/名前"]
     manifest = unpack(tmp_path, *(entry(name) for name in names))
-    assert [f.path for f in manifest.files] == ["%FF%FE", "tab%09new%0Aline", "100%", "50%25%FF", "%E2%80%AEcod", "名前"]
+    expected = ["%FF%FE", "tab%09new%0Aline", "100%", "50%25%FF", "%E2%80%AEcod", "名前"]
+    assert [f.path for f in manifest.files] == expected
     manifest.model_dump_json()
 
 
@@ -159,9 +164,10 @@ def test_folders_are_capped_too(tmp_path: Path) -> None:
 
 
 def test_the_time_cap_keeps_what_was_there(tmp_path: Path) -> None:
-    data = pack([entry(f"r/{n}", bytes(5000)) for n in range(20)])
+    data = pack([entry(f"r/{n}", bytes(50_000)) for n in range(20)])
     ticks = iter(range(10_000))
-    manifest = extract(pieces(data, 2000), tmp_path / "out", CollectLimits(seconds=25), clock=lambda: float(next(ticks)))
+    limits = CollectLimits(seconds=25)
+    manifest = extract(pieces(data, 20_000), tmp_path / "out", limits, clock=lambda: float(next(ticks)))
     assert 0 < len(manifest.files) < 20
     assert "time" in manifest.refused[-1].reason
     assert all((tmp_path / "out" / f.path).stat().st_size == f.size for f in manifest.files)
@@ -198,13 +204,14 @@ def test_evidence_needs_a_fresh_folder(tmp_path: Path) -> None:
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
 RAW = st.binary(min_size=1, max_size=40).map(lambda b: b.replace(b"\0", b"/").decode("utf-8", "surrogateescape"))
-PARTS = st.lists(st.one_of(st.sampled_from(["..", ".", "", "a", "A", "é", "e\u0301"]), NAMES, RAW), min_size=1, max_size=4)
+ODD = st.sampled_from(["..", ".", "", "a", "A", "é", "e\u0301"])
+PARTS = st.lists(st.one_of(ODD, NAMES, RAW), min_size=1, max_size=4)
 ENTRIES = st.lists(st.tuples(PARTS.map("/".join), st.binary(max_size=600), st.sampled_from(KINDS)), max_size=12)
 
 
 def check_outcome(base: Path, manifest: Manifest) -> None:
     """Whatever came in: everything written is listed, regular, inside, and the record can be stored."""
-    assert os.listdir(base) == ["out"]
+    assert [p.name for p in base.iterdir()] == ["out"]
     listed = {base / "out" / record.path: record for record in manifest.files}
     found = [p for p in (base / "out").rglob("*") if not (p.is_dir() and not p.is_symlink())]
     assert set(found) == set(listed)
@@ -234,7 +241,8 @@ def test_damaged_archives_are_harmless(
     flips: list[tuple[int, int]], cut: int, tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     base = tmp_path_factory.mktemp("damaged")
-    data = bytearray(pack([entry("r/" + "n" * 150, b"x" * 900), entry("r/s", kind=tarfile.SYMTYPE, link="/"), entry("r/z")]))
+    members = [entry("r/" + "n" * 150, b"x" * 900), entry("r/s", kind=tarfile.SYMTYPE, link="/"), entry("r/z")]
+    data = bytearray(pack(members))
     for at, value in flips:
         if at < len(data):
             data[at] = value

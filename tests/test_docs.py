@@ -66,7 +66,7 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text("utf-8")
     found = []
     for match in FENCE.finditer(text):
-        language, *words = match["info"].split()
+        language, *words = match["info"].split() or [""]
         found.append(Block(language, tuple(words), match["body"], text[: match.start()].count("\n") + 1))
     return found
 
@@ -160,10 +160,23 @@ def test_commands_with_containers(page, tmp_path):
     run_blocks(page, "docker", tmp_path)
 
 
+def add_declared(path: Path) -> None:
+    """Make the files that an example declares and does not show."""
+    data = yaml.safe_load(path.read_text("utf-8"))
+    folder = path.parents[2] / "injection" / data["category"] / data["task_id"]
+    names = [*data.get("references", ()), *data.get("pre_exec", ()), *(f"sources/{n}" for n in data.get("sources", ()))]
+    names += [f"skills/{name}/SKILL.md" for name in data.get("skills", ())]
+    names += [f"services/{service.get('path', service['name'])}/x" for service in data.get("services", ())]
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_documented_tasks_and_scripts_load(page, tmp_path):
     write_files(page, tmp_path)
     for path in sorted(tmp_path.rglob("task_*.yaml")):
+        add_declared(path)
         assert load_task(path).path.stem == path.stem
     for path in sorted(tmp_path.rglob("script/*.yaml")):
         assert load_script(path).turns
@@ -207,15 +220,14 @@ def test_every_option_that_is_named_exists(page):
         assert named in known, f"{page.name}: {named}"
     short = {o.short for o in OPTIONS if o.short}
     for block in blocks(page):
-        for command in re.findall(r"^\$ ((?:\S+/)?pytest .*)$", block.body, re.MULTILINE):
-            for word in shlex.split(command):
-                option = word.partition("=")[0]
-                if option.startswith("--") and not option.startswith("--uniclaw-"):
-                    assert option in short | PYTEST_OPTIONS, f"{page.name}:{block.line}: {option}"
+        for command, _ in block.commands if block.language == "console" else ():
+            options = [w.partition("=")[0] for w in shlex.split(command, comments=True) if w.startswith("--")]
+            strange = [o for o in options if not o.startswith("--uniclaw-") and o not in short | PYTEST_OPTIONS]
+            assert not strange or "pytest" not in command, f"{page.name}:{block.line}: {strange}"
 
 
 PYTEST_OPTIONS = {
-    "--co", "--lf", "--html", "--self-contained-html", "--junitxml", "--runxfail", "--rootdir", "--setup-show",
+    "--co", "--lf", "--html", "--self-contained-html", "--junitxml", "--runxfail", "--setup-show",
 }  # fmt: skip
 """Options of pytest and its plugins that the pages use."""
 
@@ -321,3 +333,8 @@ def test_readme_is_short_and_says_the_two_commands_first():
     first_screen = "\n".join(lines[:45])
     for needed in ("make demo", "make test", "exit", "coverage"):
         assert needed in first_screen
+
+
+def test_the_agent_in_a_conftest_is_short():
+    source = files_of(DOCS / "how-to" / "plug-in-an-agent.md")["conftest.py"]
+    assert len(source.splitlines()) < 20

@@ -9,10 +9,12 @@ PACKAGE = Path(__file__).parents[1] / "pytest_uniclaw"
 
 VALUES = {
     "__init__", "errors", "paths", "task", "schema", "assets", "yamlsource", "extension", "markdown", "rubric",
-    "rubric_lines", "privacy", "package", "prompts", "lint", "verdict", "attempt", "status", "budget", "settings",
-    "modelchoice",
+    "rubric_lines", "privacy", "redaction", "package", "prompts", "lint", "verdict", "attempt", "status", "budget",
+    "settings", "modelchoice",
 }  # fmt: skip
-ADAPTERS = {"models", "sandbox", "agents", "judge", "report", "store", "preexec", "extensions", "spec", "executor"}
+ADAPTERS = {
+    "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor",
+}  # fmt: skip
 LOOP = {"turn", "record", "loop"}
 TOP = {
     "plugin", "collection", "fixtures", "outcome", "options", "session", "preflight", "controller", "progress", "html",

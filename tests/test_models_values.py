@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from pytest_uniclaw.models.chat import assemble, chunks_of, completion, token_counts
-from pytest_uniclaw.models.exchange import REDACTED, ExchangeLog, Redactor, rebuild_messages
+from pytest_uniclaw.models.exchange import ExchangeLog, rebuild_messages
 from pytest_uniclaw.models.failure import from_answer, from_event, retry_after
 from pytest_uniclaw.models.grants import Call, CallClass, Failure, GrantRequest, Provider, classify_turn
 from pytest_uniclaw.models.ledger import Ledger, json_line
 from pytest_uniclaw.models.sse import EventParser
+from pytest_uniclaw.redaction import REDACTED, Redactor
 
 
 def call(kind: str, *, ttfb: float | None = None, errors: tuple[str, ...] = ()) -> Call:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +52,10 @@ class Seat:
     attempt: str
     folder: Path
 
-    def turn(self, number: int, message: str, limits: TurnLimits = LIMITS) -> Completed:
-        request = TurnRequest(number, message, limits, Pulse, self.folder / f"agent{number}.log")
+    def turn(
+        self, number: int, message: str, limits: TurnLimits = LIMITS, pulse: Callable[[], Pulse] = Pulse
+    ) -> Completed:
+        request = TurnRequest(number, message, limits, pulse, self.folder / f"agent{number}.log")
         return self.agent.turn(self.sandbox, request)
 
     def records(self, number: int) -> tuple[Record, ...]:
@@ -147,8 +149,12 @@ turns:
   - [{say: "Turn {turn} goes on."}]
 """
     with seated(gateway, tmp_path, script, version) as seat:
-        killed = seat.turn(1, "Go.", TurnLimits(12.0, 60.0))
-        assert killed.ending is Ending.DEADLINE
+        # Silence counts from the second answered call on, so the tool runs when the turn is ended.
+        killed = seat.turn(
+            1, "Go.", TurnLimits(120.0, 4.0),
+            lambda: Pulse(idle=1e9, busy=len(seat.gateway.calls(seat.attempt)) < 2),
+        )
+        assert killed.ending is Ending.SILENCE
         records = seat.records(1)
         assert not seat.agent.finish(killed, records).finished
         rebuilt = records_from_messages(rebuild_messages(tmp_path / "exchange"))

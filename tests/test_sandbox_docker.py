@@ -386,11 +386,13 @@ def test_a_container_killed_mid_turn_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_removed_container_is_lost(tmp_path: Path) -> None:
-    with PROVIDER.open(SPEC) as sandbox:
+    owner = replace(OWNER, worker=f"{RUN}/removed")
+    with PROVIDER.open(replace(SPEC, owner=owner)) as sandbox:
         sandbox.run(["true"])
-        threading.Timer(0.5, remove_owned, [RUN, OWNER.worker]).start()
+        threading.Timer(0.5, remove_owned, [RUN, owner.worker]).start()
         with pytest.raises(SandboxLost):
             turn(sandbox, "sleep 30", tmp_path)
+        wait_for(lambda: isinstance(sandbox, DockerSandbox) and sandbox.container.state() is None)
         with pytest.raises(SandboxLost):
             sandbox.collect({sandbox.paths.results: tmp_path / "out"}, CollectLimits())
 
@@ -405,7 +407,8 @@ def test_filling_the_disk_ends_the_attempt(tmp_path: Path) -> None:
 
 
 def test_internet_sandboxes_cannot_reach_each_other(tmp_path: Path) -> None:
-    spec = replace(SPEC, network="internet", environment={"http_proxy": "http://host.docker.internal:9"})
+    owner = replace(OWNER, run=f"{RUN}-net")
+    spec = replace(SPEC, owner=owner, network="internet", environment={"http_proxy": "http://host.docker.internal:9"})
     with PROVIDER.open(spec) as one, PROVIDER.open(spec) as two:
         one.run(["python3", "-m", "http.server", "8000"], detach=True)
         wait_for(lambda: one.run(["curl", "-sf", "--noproxy", "*", "http://127.0.0.1:8000/"]).exit_code == 0)
@@ -415,7 +418,7 @@ def test_internet_sandboxes_cannot_reach_each_other(tmp_path: Path) -> None:
         hosts = two.run(["getent", "hosts", "host.docker.internal", "match-stream.local"]).output.decode()
         assert len(hosts.splitlines()) == 2
         assert b"http_proxy=http://host.docker.internal:9" in two.run(["env"]).output
-    assert remove_owned(RUN).networks == 1
+    assert remove_owned(owner.run).networks == 1
 
 
 class Proxy:
@@ -424,6 +427,7 @@ class Proxy:
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.connections: list[socket.socket] = []
+        self.stalled = False
         self.url = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self.accept, daemon=True).start()
 
@@ -442,7 +446,8 @@ class Proxy:
     def relay(self, source: socket.socket, target: socket.socket) -> None:
         try:
             while data := source.recv(65536):
-                target.sendall(data)
+                if not self.stalled:
+                    target.sendall(data)
             target.shutdown(socket.SHUT_WR)
         except OSError:
             return
@@ -453,19 +458,22 @@ class Proxy:
                 connection.shutdown(socket.SHUT_RDWR)
 
 
+PROXIED = replace(OWNER, worker=f"{RUN}/proxied")
+
+
 @contextmanager
-def through_a_proxy(seconds: float) -> Iterator[tuple[DockerProvider, Proxy]]:
-    """Yield a provider behind a proxy and cut it after a while, counted from the first use."""
+def through_a_proxy() -> Iterator[tuple[DockerProvider, Proxy]]:
+    """Yield a provider behind a proxy that is cut at the end; what was made through it is removed past it."""
     proxy = Proxy()
     try:
         yield DockerProvider(base_url=proxy.url), proxy
     finally:
         proxy.cut()
-        remove_owned(RUN)
+        remove_owned(RUN, PROXIED.worker)
 
 
 def test_an_engine_lost_mid_turn_is_infra(tmp_path: Path) -> None:
-    with through_a_proxy(1.0) as (provider, proxy), provider.open(SPEC) as sandbox:
+    with through_a_proxy() as (provider, proxy), provider.open(replace(SPEC, owner=PROXIED)) as sandbox:
         sandbox.run(["true"])
         threading.Timer(1.0, proxy.cut).start()
         with pytest.raises(EngineError):
@@ -476,6 +484,19 @@ def test_an_engine_lost_mid_turn_is_infra(tmp_path: Path) -> None:
                 call()
         with pytest.raises(EngineError):
             sandbox.collect({sandbox.paths.results: tmp_path / "x"}, CollectLimits())
+
+
+def test_an_engine_that_stops_answering_is_infra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr("pytest_uniclaw.sandbox.exec.HEARTBEAT_SECONDS", 1.0)
+    spec = replace(SPEC, owner=PROXIED)
+    with through_a_proxy() as (provider, proxy), provider.open(spec) as sandbox:
+        sandbox.run(["true"])
+        threading.Timer(0.5, setattr, [proxy, "stalled", True]).start()
+        began = time.monotonic()
+        with pytest.raises(EngineError):
+            turn(sandbox, "sleep 50", tmp_path)
+        assert time.monotonic() - began < 30
 
 
 HARNESS = """
@@ -539,10 +560,10 @@ def test_grading_that_hangs_or_eats_memory_is_reported(job: GradingJob) -> None:
 
 
 def test_grading_with_a_lost_engine_is_infra(job: GradingJob) -> None:
-    with through_a_proxy(1.5) as (provider, proxy):
+    with through_a_proxy() as (provider, proxy):
         threading.Timer(1.5, proxy.cut).start()
         with pytest.raises(EngineError):
-            provider.grade(replace(job, only=("hang",), seconds=60.0))
+            provider.grade(replace(job, owner=PROXIED, only=("hang",), seconds=60.0))
 
 
 def test_a_container_is_removed_when_its_creation_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,10 +573,11 @@ def test_a_container_is_removed_when_its_creation_breaks_off(monkeypatch: pytest
         raise KeyboardInterrupt
 
     monkeypatch.setattr(APIClient, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt), PROVIDER.open(SPEC):
+    owner = replace(OWNER, worker=f"{RUN}/interrupted")
+    with pytest.raises(KeyboardInterrupt), PROVIDER.open(replace(SPEC, owner=owner)):
         pass
     monkeypatch.undo()
-    assert remove_owned(RUN).containers == 0
+    assert remove_owned(RUN, owner.worker).containers == 0
 
 
 def wait_for(condition: object, seconds: float = 10.0) -> None:

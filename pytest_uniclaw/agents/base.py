@@ -32,7 +32,7 @@ class TurnRequest:
     limits: TurnLimits
     pulse: Callable[[], Pulse]
     log: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ MESSAGE_FILE = "message.md"
 CONTEXT_TOKENS = 200_000
 MAX_TOOL_ITERATIONS = 200
 TOOL_SECONDS = 120
+SHELL_VARIABLES = (
+    "TZ", "UNICLAW_WORKSPACE", "UNICLAW_RESULTS", "UNICLAW_SOURCES", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT",
+    "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+"""What a command needs to find the task's folders and, where there is one, the network."""
 _COMMAND_MARKS = ("/", "!")
 _LINK_SKILLS = """
 set -eu
@@ -68,19 +73,25 @@ class NanobotAgent:
         if access is None:
             raise SettingsError("nanobot needs a model: pass --model=NAME, or --model=script for the task's own script")
         paths = sandbox.paths
-        content = json.dumps(self.configuration(access, paths.workspace), indent=1).encode()
+        content = json.dumps(self.configuration(access, paths.workspace, task.privacy), indent=1).encode()
         sandbox.put([Entry(_config(sandbox), content=content, mode=0o600, user=sandbox.user)])
         done = sandbox.run(["bash", "-c", _LINK_SKILLS, "link-skills", sandbox.user, paths.home, paths.workspace])
         if done.exit_code != 0:
             raise InfraError(f"nanobot could not be set up: {done.output.decode('utf-8', 'replace').strip()[-500:]}")
 
-    def configuration(self, access: ModelAccess, workspace: str) -> dict[str, Any]:
-        """Return nanobot's ``config.json``: one custom provider, upstream's defaults, a bound on tool iterations."""
+    def configuration(self, access: ModelAccess, workspace: str, declared: Sequence[str] = ()) -> dict[str, Any]:
+        """Return nanobot's ``config.json``: one custom provider, upstream's defaults, a bound on tool iterations.
+
+        ``declared`` are the names of the task's privacy values; its shell tool gets no variable that is not named.
+        """
         defaults = {
             "provider": "custom", "model": access.model, "workspace": workspace, "timezone": "UTC",
             "contextWindowTokens": CONTEXT_TOKENS, "maxToolIterations": self.max_tool_iterations,
         }  # fmt: skip
-        shell = {"enable": True, "timeout": TOOL_SECONDS, "pathAppend": "/usr/local/bin:/usr/bin:/bin"}
+        shell = {
+            "enable": True, "timeout": TOOL_SECONDS, "pathAppend": "/usr/local/bin:/usr/bin:/bin",
+            "allowedEnvKeys": [*SHELL_VARIABLES, *declared],
+        }  # fmt: skip
         return {
             "providers": {"custom": {"apiKey": access.key, "apiBase": access.base_url}},
             "agents": {"defaults": defaults},

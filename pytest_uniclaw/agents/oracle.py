@@ -30,11 +30,9 @@ class OracleAgent:
 
     def prepare(self, sandbox: Sandbox, task: Task, access: ModelAccess | None) -> None:
         """Copy ``oracle/`` to the private folder. Raises :class:`TaskUnavailable` when the package has no solution."""
-        if not has_hidden(task, HiddenFolder.ORACLE):
+        if not has_hidden(task, HiddenFolder.ORACLE, SCRIPT):
             raise _no_oracle(task)
         folder = open_hidden(task, HiddenFolder.ORACLE, Reader.ORACLE_AGENT)
-        if not (folder / SCRIPT).is_file():
-            raise _no_oracle(task)
         sandbox.put(_entries(folder, _home(sandbox)))
 
     def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:
@@ -70,7 +68,7 @@ def _home(sandbox: Sandbox) -> str:
 
 def _no_oracle(task: Task) -> TaskUnavailable:
     return TaskUnavailable(
-        task.path, f"{task.task_id} ships no oracle: no {task.folder / 'oracle' / SCRIPT}",
+        task.path, f"{task.task_id} ships no oracle: no oracle/{SCRIPT} in {task.folder}",
         remedy="write oracle/solve.sh, or leave the task out of an oracle run",
     )  # fmt: skip
 

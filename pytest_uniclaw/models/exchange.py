@@ -14,43 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.models.chat import Json, assemble
 from pytest_uniclaw.models.ledger import AppendFile, json_line
-
-REDACTED = "[redacted]"
-SHORTEST_SECRET = 4
-"""Characters; shorter values are words of ordinary text and are left alone."""
-_VIRTUAL_KEY = re.compile(r"uck-[A-Za-z0-9_-]{20,}")
-
-
-class Redactor:
-    """Replaces secret values, also where they are quoted inside JSON text once or twice, and virtual keys."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets if len(secret) >= SHORTEST_SECRET for form in _forms(secret)}
-        ordered = sorted(forms, key=lambda form: (-len(form), form))
-        self._needles = (*ordered, "uck-")  # a plain search is far cheaper than the pattern, and images are large
-        self._pattern = re.compile("|".join([*map(re.escape, ordered), _VIRTUAL_KEY.pattern]))
-
-    def text(self, text: str) -> str:
-        """The text without secrets."""
-        return self._pattern.sub(REDACTED, text) if any(needle in text for needle in self._needles) else text
-
-    def value(self, value: Any) -> Any:
-        """A JSON value with every string (keys too) redacted."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, list):
-            return [self.value(item) for item in value]
-        if isinstance(value, dict):
-            return {self.text(str(key)): self.value(item) for key, item in value.items()}
-        return value
+from pytest_uniclaw.redaction import Redactor
 
 
 @dataclass
@@ -138,13 +108,6 @@ def rebuild_messages(log: Path) -> list[Json]:
     messages = [message for digest in row["messages"] if (message := _read_blob(log, digest)) is not None]
     answer = _answer(row)
     return [*messages, answer] if answer else messages
-
-
-def _forms(secret: str) -> set[str]:
-    found = {secret}
-    for _ in range(2):
-        found |= {json.dumps(form, ensure_ascii=ascii)[1:-1] for form in found for ascii in (True, False)}
-    return found
 
 
 def _rows(path: Path) -> list[Json]:

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pytest_uniclaw.models.exchange import ExchangeLog, Redactor
+from pytest_uniclaw.models.exchange import ExchangeLog
 from pytest_uniclaw.models.failure import CallFailed
 from pytest_uniclaw.models.grants import Activity, CallClass, Grant, GrantRequest, Role
 from pytest_uniclaw.models.player import Player
+from pytest_uniclaw.redaction import Redactor
 
 KEY_PREFIX = "uck-"
 _KEY_BYTES = 24

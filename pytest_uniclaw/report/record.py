@@ -16,6 +16,8 @@ from pytest_uniclaw.status import INFRA_STATUSES, Outcome, PartialPolicy, Status
 from pytest_uniclaw.task import Task
 from pytest_uniclaw.verdict import CapScore, CheckpointScore, Handoff
 
+_TURNS = frozenset({"LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+"""The bidi classes of the controls that let text be shown in another order than it is written in."""
 SKIPPED = "skipped"
 """Status of an item that did not run; it counts as selected and not judged."""
 
@@ -124,8 +126,16 @@ def clean(value: Any) -> Any:
 
 
 def clean_text(text: str) -> str:
-    """Replace what XML or UTF-8 cannot carry by U+FFFD."""
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cs", "Cn"} else "\ufffd" for c in str(text))
+    """Replace by U+FFFD what XML or UTF-8 cannot carry, and what moves a cursor or turns the writing direction."""
+    return "".join("\ufffd" if _is_unfit(character) else character for character in str(text))
+
+
+def _is_unfit(character: str) -> bool:
+    if character in "\n\t":
+        return False
+    if unicodedata.bidirectional(character) in _TURNS:
+        return True
+    return unicodedata.category(character) in {"Cc", "Cs", "Cn", "Zl", "Zp"}
 
 
 def _turn_notes(attempt: Attempt) -> list[TurnNote]:

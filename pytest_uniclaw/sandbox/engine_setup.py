@@ -167,8 +167,8 @@ def start_dockerd(
     """Start an engine in its own session and return once it answers at ``base_url``.
 
     A second engine needs namespaces of its own (``unshare --net --mount dockerd …``): one with ``--bridge=none``
-    deletes the bridge of the first, and a killed one leaves its mounts. Raise EngineError with the end of its log when it ends or stays silent for
-    ``START_SECONDS``.
+    deletes the bridge of the first, and a killed one leaves its mounts. Raise EngineError with the end of its log
+    when it ends or stays silent for ``START_SECONDS``.
     """
     mark = log.stat().st_size if log.is_file() else 0
     with log.open("ab") as file:

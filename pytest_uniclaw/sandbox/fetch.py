@@ -43,7 +43,7 @@ def fetch(
         left = max(end - time.monotonic(), 0.0)
         return extract(chunks(container, response), destination, replace(limits, seconds=left))
     except OSError as error:
-        raise InfraError(f"evidence could not be written to {destination}: {error}") from error
+        raise InfraError(f"evidence could not be written: {error.strerror or error}: {destination}") from error
     finally:
         response.close()  # the engine holds the container's lock while a stream is open
 

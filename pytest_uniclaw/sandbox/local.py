@@ -149,7 +149,7 @@ def fetch(holder: Holder, path: str, destination: Path, limits: CollectLimits, e
         ) as process:
             return extract(chunks(process), destination, left)
     except OSError as error:
-        raise InfraError(f"evidence could not be written to {destination}: {error}") from error
+        raise InfraError(f"evidence could not be written: {error.strerror or error}: {destination}") from error
 
 
 def chunks(process: subprocess.Popen[bytes]) -> Iterator[bytes]:

@@ -19,9 +19,7 @@ GATEWAY = "/run/uniclaw"
 GUARDIAN = ("/usr/bin/python3", "-I", "-S", "-u", "/opt/uniclaw/guardian.py")
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 """What root needs to set up services, switch users and sweep. The executor's account has none of them."""
-GRADER_PIDS = 256
 LOG_OPTIONS = {"max-size": "1m", "max-file": "1"}
-GRADER_GRACE_SECONDS = 600.0
 
 
 def labels(owner: Owner, lifetime: float, *, keepable: bool = False) -> dict[str, str]:
@@ -30,7 +28,8 @@ def labels(owner: Owner, lifetime: float, *, keepable: bool = False) -> dict[str
     What may be kept names its run in another label: the end of the run does not remove it, its deadline does.
     """
     return {
-        "uniclaw": "1", "uniclaw.kept" if keepable else "uniclaw.run": owner.run, "uniclaw.worker": owner.worker, "uniclaw.attempt": owner.attempt,
+        "uniclaw": "1", "uniclaw.kept" if keepable else "uniclaw.run": owner.run,
+        "uniclaw.worker": owner.worker, "uniclaw.attempt": owner.attempt,
         "uniclaw.deadline": str(int(time.time() + lifetime)),
     }
 

@@ -14,6 +14,7 @@ from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import InfraError, SandboxLost, TaskError
 from pytest_uniclaw.extension import SAFE_NAME
 from pytest_uniclaw.paths import SandboxPaths
+from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.sandbox.base import MIB, Completed, Entry, Sandbox
 from pytest_uniclaw.task import Service, Task
 
@@ -192,9 +193,7 @@ def _failure(
         how = f"ended at once (`{service.start}`)"
     else:
         how = f"exited with {completed.exit_code} (`{service.start}`)"
-    text = output[-_TAIL_BYTES:].decode("utf-8", "replace").strip()
-    for value in sorted(environment.values(), key=len, reverse=True):
-        text = text.replace(value, "[redacted]") if len(value) > 3 else text
+    text = Redactor(environment.values()).text(output[-_TAIL_BYTES:].decode("utf-8", "replace").strip())
     return InfraError(f"service {service.name!r} {how}; its log ends:\n{text}")
 
 

@@ -11,7 +11,11 @@ from pytest_uniclaw.sandbox.base import MIB
 OUTPUT_BYTES = MIB
 HEADER = struct.Struct(">BxxxL")
 MARK_VARIABLE = "UNICLAW_MARK"
-WRAPPER = f'exec 2>/dev/null; m=${MARK_VARIABLE}; unset {MARK_VARIABLE}; "$@" 2>&1; printf "\\n%s %d\\n" "$m" "$?"'
+WRAPPER = f"""
+exec 2>/dev/null; mark=${MARK_VARIABLE}; unset {MARK_VARIABLE}
+(exec "$@") 2>&1
+printf '\\n%s %d\\n' "$mark" "$?"
+"""
 """The shell's own remarks ("Killed") are dropped; the command's stderr joins its stdout, in order."""
 
 

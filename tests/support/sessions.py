@@ -56,7 +56,9 @@ class Session:
     @property
     def run(self) -> Path:
         """The run directory."""
-        return (self.root / "runs" / "latest").resolve()
+        option = "--uniclaw-runs-dir="
+        given = [argument.removeprefix(option) for argument in self.arguments if argument.startswith(option)]
+        return (Path(given[0]) if given else self.root / "runs").joinpath("latest").resolve()
 
     @property
     def output(self) -> str:

@@ -1,0 +1,246 @@
+"""How an attempt ends when something under it breaks: without a container, by fakes at every seam of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.host_sandbox import HostSandbox
+from task_package import build
+
+from pytest_uniclaw.agents.base import Finish
+from pytest_uniclaw.attempt import Attempt, Ending, Manifest
+from pytest_uniclaw.budget import Budget
+from pytest_uniclaw.errors import EngineError, InfraError, SandboxLost
+from pytest_uniclaw.executor import provision
+from pytest_uniclaw.loop import run_attempt
+from pytest_uniclaw.modelchoice import parse_model
+from pytest_uniclaw.models.client import GatewayAddress
+from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Vitals
+from pytest_uniclaw.spec import AttemptSpec, RunContext
+from pytest_uniclaw.status import Status
+from pytest_uniclaw.store import load_attempt
+from pytest_uniclaw.task import load_task
+from pytest_uniclaw.verdict import Assessment, CapJudgement, Judgement, State
+
+Act = Callable[[], object]
+
+
+def fail(error: Exception) -> Act:
+    def act() -> object:
+        raise error
+
+    return act
+
+
+def nothing() -> None:
+    return
+
+
+@dataclass
+class FakeSandbox(HostSandbox):
+    """Runs no command; ``on_collect`` happens while evidence is brought out."""
+
+    root: Path
+    on_collect: Act = nothing
+    out_of_memory: bool = False
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__(self.root)
+
+    def collect(self, folders: Mapping[str, Path], limits: CollectLimits) -> Mapping[str, Manifest]:
+        for destination in folders.values():
+            destination.mkdir(parents=True)
+            (destination / "half").write_text("half")
+        self.on_collect()
+        return {folder: Manifest() for folder in folders}
+
+    def vitals(self) -> Vitals:
+        return Vitals(True, self.out_of_memory)
+
+
+@dataclass
+class Stage:
+    """Everything that a test can let go wrong, and what happened."""
+
+    root: Path
+    on_open: Act = nothing
+    on_prepare: Act = nothing
+    on_turns: list[Act] = field(default_factory=list)
+    on_digest: Act = nothing
+    on_collect: Act = nothing
+    out_of_memory: bool = False
+    exit_code: int = 0
+    sandboxes: list[FakeSandbox] = field(default_factory=list)
+
+    name = "fake"
+    version = "1"
+    image = "fake"
+    memory = 64 << 20
+    trusted = True
+    needs_model = False
+    trusted_only = False
+
+    @contextmanager
+    def open(self, spec: object) -> Iterator[FakeSandbox]:
+        self.on_open()
+        number = len(self.sandboxes)
+        assert all(sandbox.closed for sandbox in self.sandboxes), "a sandbox is still open"
+        sandbox = FakeSandbox(self.root / f"sandbox{number}", self.on_collect, self.out_of_memory)
+        self.sandboxes.append(sandbox)
+        try:
+            yield sandbox
+        finally:
+            sandbox.closed = True
+
+    def digest(self, image: str) -> str:
+        self.on_digest()
+        return image
+
+    def prepare(self, *arguments: object) -> None:
+        self.on_prepare()
+
+    def turn(self, sandbox: FakeSandbox, request: Any) -> Completed:
+        request.log.write_text("x" * 100_000)
+        if self.on_turns:
+            self.on_turns.pop(0)()
+        return Completed(Ending.EXITED, self.exit_code, b"", 1.0)
+
+    def transcript_sources(self, sandbox: FakeSandbox) -> tuple[str, ...]:
+        return ()
+
+    def read_transcript(self, collected: Path) -> tuple[()]:
+        return ()
+
+    def finish(self, completed: Completed, records: object) -> Finish:
+        return Finish(completed.exit_code == 0, "" if completed.exit_code == 0 else f"exit {completed.exit_code}")
+
+    def assess(self, case: Any) -> Assessment:
+        judgements = (Judgement(checkpoint=c.id, state=State.MET, fraction=1.0) for c in case.rubric.checkpoints)
+        caps = (CapJudgement(cap=c.id, triggered=False) for c in case.rubric.caps)
+        return Assessment(judgements=tuple(judgements), caps=tuple(caps))
+
+    def reply(self, *arguments: object) -> str:
+        return "Please go on."
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def spec_of(stage: Stage, *, retries: int = 0, gateway: GatewayAddress | None = None) -> AttemptSpec:
+    package = build(stage.root / "repository", files={"script/model.yaml": "turns: [[{say: done}]]\n"})
+    directory = stage.root / "runs" / "r" / "a1" / "fake" / "no-model" / "101_skill_usage" / "task" / "p1-000000"
+    directory.mkdir(parents=True)
+    fake: Any = stage
+    return AttemptSpec(
+        task=load_task(package.yaml), agent=fake, provider=fake, supervisor=fake, simulator=fake, budget=Budget(),
+        run=RunContext(run="r", directory=stage.root / "runs" / "r", infra_retries=retries), directory=directory,
+        model=parse_model("script") if gateway else None, gateway=gateway,
+    )  # fmt: skip
+
+
+def attempt_of(stage: Stage, *, retries: int = 0) -> Attempt:
+    """Run an attempt as an item does: provisioned first, then played."""
+    spec = spec_of(stage, retries=retries)
+    with provision(spec) as executor:
+        attempt = run_attempt(spec, executor=executor)
+    assert all(sandbox.closed for sandbox in stage.sandboxes)
+    assert load_attempt(spec.directory) == attempt
+    return attempt
+
+
+def test_nothing_breaks(stage: Stage) -> None:
+    attempt = attempt_of(stage)
+    assert (attempt.status, attempt.score, attempt.flags) == (Status.PASS, 1.0, ())
+
+
+def test_a_sandbox_lost_before_the_executor_ran_is_infrastructure(stage: Stage) -> None:
+    stage.on_prepare = fail(SandboxLost("the sandbox was removed while in use", cause="killed"))
+    attempt = attempt_of(stage)
+    assert attempt.status is Status.INFRA_ERROR
+    assert "before the executor ran" in attempt.reason
+    assert attempt.turns == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "flags"),
+    [
+        (SandboxLost("it ran out of memory", cause="oom"), Status.EXECUTOR_INCOMPLETE, ("sandbox_lost:oom",)),
+        (EngineError("no engine"), Status.INFRA_ERROR, ()),
+        (InfraError("no gateway"), Status.INFRA_ERROR, ()),
+        (OSError(28, "No space left on device"), Status.INFRA_ERROR, ()),
+    ],
+)
+@pytest.mark.parametrize("where", ["turn", "collect"])
+def test_a_turn_that_is_broken_off_is_recorded(
+    stage: Stage, error: Exception, status: Status, flags: tuple[str, ...], where: str
+) -> None:
+    if where == "turn":
+        stage.on_turns = [fail(error)]
+    else:
+        stage.on_collect = fail(error)
+    attempt = attempt_of(stage)
+    assert (attempt.status, attempt.flags) == (status, flags)
+    (turn,) = attempt.turns
+    assert turn.ending is (Ending.LOST if where == "turn" else Ending.EXITED)
+    assert not turn.finished
+    assert str(error) in turn.reason
+    assert turn.verdict is None
+
+
+def test_half_a_collection_is_no_evidence(stage: Stage) -> None:
+    stage.on_collect = fail(InfraError("evidence could not be written"))
+    attempt_of(stage)
+    assert not list(stage.root.rglob("half"))
+
+
+def test_a_log_that_the_disk_could_not_hold_is_cut_back(stage: Stage) -> None:
+    stage.on_turns = [fail(OSError(28, "No space left on device"))]
+    attempt_of(stage)
+    (log,) = stage.root.rglob("agent.log")
+    assert log.stat().st_size == 65_536
+
+
+def test_a_retry_starts_afresh_once_the_first_sandbox_is_gone(stage: Stage) -> None:
+    stage.on_turns = [fail(EngineError("no engine"))]
+    attempt = attempt_of(stage, retries=1)
+    assert (attempt.status, attempt.tries, len(attempt.turns)) == (Status.PASS, 2, 1)
+    assert len(stage.sandboxes) == 2
+    assert list(stage.root.rglob("tries/1/turns/1/agent.log"))
+
+
+def test_an_engine_that_is_gone_at_the_end_costs_the_digests_only(stage: Stage) -> None:
+    stage.on_digest = fail(EngineError("no engine"))
+    attempt = attempt_of(stage)
+    assert (attempt.status, attempt.flags, attempt.digests) == (Status.PASS, ("digests_unknown",), {})
+
+
+def test_a_gateway_that_is_gone_is_infrastructure(stage: Stage) -> None:
+    address = GatewayAddress(stage.root / "agent" / "agent.sock", stage.root / "admin" / "admin.sock")
+    spec = spec_of(stage, gateway=address)
+    attempt = run_attempt(spec)
+    assert (attempt.status, attempt.flags) == (Status.INFRA_ERROR, ("usage_unknown",))
+
+
+def test_an_unfinished_turn_says_when_memory_ran_out(stage: Stage) -> None:
+    stage.out_of_memory, stage.exit_code = True, 137
+    attempt = attempt_of(stage)
+    assert (attempt.status, attempt.flags) == (Status.EXECUTOR_INCOMPLETE, ("out_of_memory",))
+    assert "ran out of 64 MiB of memory" in attempt.turns[0].reason
+
+
+def test_a_record_that_the_disk_refuses_is_still_reported(stage: Stage) -> None:
+    spec = spec_of(stage)
+    (spec.directory / "uniclaw.json").mkdir()
+    with provision(spec) as executor:
+        attempt = run_attempt(spec, executor=executor)
+    assert attempt.status is Status.PASS
+    assert attempt.flags == ("not_stored:Is a directory",)
+    assert not list(spec.directory.glob(".*.tmp"))
