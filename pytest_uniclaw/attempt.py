@@ -74,7 +74,7 @@ class Turn(Value):
 
 
 class Usage(Value):
-    """Model use of one role: calls and token counters; ``cost_usd`` is None where it is unknown, never 0 for unknown."""
+    """Model use of one role: calls, token counters and cost; what is unknown is None, never 0."""
 
     role: str
     calls: int = 0

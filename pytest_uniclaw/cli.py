@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="uniclaw", description="Companion of the pytest plugin: `pytest suites …` runs tasks.")
+    parser = argparse.ArgumentParser(
+        prog="uniclaw", description="Companion of the pytest plugin: `pytest suites …` runs tasks."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     doctor = commands.add_parser("doctor", help="report engine, images, models, disk and memory, with remedies")
     doctor.set_defaults(run=_doctor)
@@ -43,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     lint.add_argument("--no-assets", action="store_true", help="do not look for sources, skills, services, references")
     lint.set_defaults(run=_lint)
     report = commands.add_parser("report", help="print the figures of a stored run")
-    report.add_argument("run_name", nargs="?", default="latest", metavar="RUN", help="run id, path, or latest (default)")
+    report.add_argument(
+        "run_name", nargs="?", default="latest", metavar="RUN", help="run id, path, or latest (default)"
+    )
     report.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR")
     report.set_defaults(run=_report)
     commands.add_parser("images", help="build, list and prune images (see uniclaw images --help)")

@@ -58,13 +58,17 @@ def _models(settings: Settings) -> Iterator[Finding]:
     for provider in settings.providers:
         yield Finding("model", True, f"provider {provider.name} at {provider.base_url}")
     for variable in settings.missing_key_variables:
-        yield Finding("model", True, f"no key in {variable}: real models of that provider cannot be used", f"export {variable}=…")
+        yield Finding(
+            "model", True, f"no key in {variable}: real models of that provider cannot be used", f"export {variable}=…"
+        )
 
 
 def _disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
     text = f"{free / GIB:.1f} GiB free"
-    return Finding("disk", free >= LEAST_DISK, text, "" if free >= LEAST_DISK else "free 10 GiB; `uniclaw images prune` helps")
+    return Finding(
+        "disk", free >= LEAST_DISK, text, "" if free >= LEAST_DISK else "free 10 GiB; `uniclaw images prune` helps"
+    )
 
 
 def _memory() -> Finding:

@@ -267,10 +267,16 @@ def sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
     network: Literal["isolated", "internet"] = "internet" if spec.network == "internet" else "isolated"
     gateway = spec.gateway.agent_socket.parent if spec.gateway else None
     return SandboxSpec(
-        owner=spec.owner, image=spec.agent.image, user="root" if spec.user == "root" else "agent", network=network,
-        memory=spec.memory, cpus=spec.task.cpus or 0.0, gateway=gateway,
+        owner=spec.owner,
+        image=spec.agent.image,
+        user="root" if spec.user == "root" else "agent",
+        network=network,
+        memory=spec.memory,
+        cpus=spec.task.cpus or 0.0,
+        gateway=gateway,
         lifetime=spec.budget.total_seconds + spec.budget.max_waiting_seconds + 3600.0,
-        environment=dict(spec.run.proxies) if network == "internet" else {}, keepable=spec.run.keep,
+        environment=dict(spec.run.proxies) if network == "internet" else {},
+        keepable=spec.run.keep,
     )
 
 
@@ -300,8 +306,13 @@ def _grant(spec: AttemptSpec, task: Task, executor: Executor, stack: ExitStack) 
         script = open_hidden(task, HiddenFolder.SCRIPT, Reader.SCRIPTED_PROVIDER) / "model.yaml"
     grant = gateway.grant(
         GrantRequest(
-            attempt=spec.attempt_id, role="executor", model=spec.model.name, provider=spec.model.provider,
-            upstream_model=spec.model.name, script=script, log=exchange_folder(spec.directory),
+            attempt=spec.attempt_id,
+            role="executor",
+            model=spec.model.name,
+            provider=spec.model.provider,
+            upstream_model=spec.model.name,
+            script=script,
+            log=exchange_folder(spec.directory),
             secrets=spec.run.secrets(),
         )
     )

@@ -109,7 +109,9 @@ def uniclaw_parts(agent: Agent, supervisor: Supervisor, simulator: Simulator, bu
         value = getattr(parts, name)
         missing = [part for part in needed if not hasattr(value, part)]
         if missing:
-            raise pytest.UsageError(f"the fixture `{name}` of a conftest gave {value!r}, which lacks {', '.join(missing)}")
+            raise pytest.UsageError(
+                f"the fixture `{name}` of a conftest gave {value!r}, which lacks {', '.join(missing)}"
+            )
     return parts
 
 

@@ -19,7 +19,8 @@ from pytest_uniclaw.report.stats import group_by, headline, summarise
 COLUMNS = (("score", "Score"), ("capability", "Capability"), ("turns", "Turns"), ("executor", "Executor s"))
 STYLE = (
     "<style>.uniclaw{border-collapse:collapse;margin:.4em 0;font-size:12px;color:#222}.uniclaw td,.uniclaw th"
-    "{border:1px solid #ccc;padding:2px 8px;text-align:left;vertical-align:top}.uniclaw td{color:#222}.uniclaw .n{text-align:right}"
+    "{border:1px solid #ccc;padding:2px 8px;text-align:left;vertical-align:top}"
+    ".uniclaw td{color:#222}.uniclaw .n{text-align:right}"
     ".uniclaw .met{background:#e6f4ea}.uniclaw .partial{background:#fff4d6}.uniclaw .unmet{background:#fde7e7}</style>"
 )
 
@@ -38,7 +39,13 @@ class HtmlHooks:
         if data and report.when in {"call", "setup"}:
             record = ItemRecord.model_validate(data)
             report.extras = [  # type: ignore[attr-defined]
-                {"name": "uniclaw", "format_type": "html", "content": details(record), "mime_type": "", "extension": ""},
+                {
+                    "name": "uniclaw",
+                    "format_type": "html",
+                    "content": details(record),
+                    "mime_type": "",
+                    "extension": "",
+                },
                 *self._links(record),
             ]
 
@@ -67,7 +74,11 @@ class HtmlHooks:
         if not record.directory:
             return []
         target = os.path.relpath(record.directory, self._folder)
-        pairs = [("artifacts", target), ("transcript", f"{target}/transcript.jsonl"), ("record", f"{target}/uniclaw.json")]
+        pairs = [
+            ("artifacts", target),
+            ("transcript", f"{target}/transcript.jsonl"),
+            ("record", f"{target}/uniclaw.json"),
+        ]
         return [
             {"name": name, "format_type": "url", "content": link, "mime_type": "", "extension": ""}
             for name, link in pairs
@@ -137,7 +148,8 @@ def _turns(record: ItemRecord) -> str:
 def _handoff(handoff: Any) -> str:
     if handoff is None:
         return ""
-    return f"{handoff.verdict}, {handoff.attempt_state}, {'' if handoff.recoverable else 'not '}recoverable, {handoff.score:.2f}"
+    recoverable = "recoverable" if handoff.recoverable else "not recoverable"
+    return f"{handoff.verdict}, {handoff.attempt_state}, {recoverable}, {handoff.score:.2f}"
 
 
 def _rate(value: float | None) -> str:

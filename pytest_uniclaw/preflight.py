@@ -48,7 +48,9 @@ def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
     provider = load_provider(settings.sandbox)
     agents = [load_agent(name) for name in dict.fromkeys(item.agent for item in wanted if item.agent is not None)]
     if provider.trusted_only and parse_gate(settings.gate):
-        raise SettingsError(f"--gate with --sandbox={provider.name}: that sandbox is not isolation, so it gates nothing")
+        raise SettingsError(
+            f"--gate with --sandbox={provider.name}: that sandbox is not isolation, so it gates nothing"
+        )
     strangers = [agent.name for agent in agents if not agent.trusted]
     if provider.trusted_only and strangers and not settings.sandbox_given:
         raise SettingsError(

@@ -55,41 +55,102 @@ class Option:
 
 OPTIONS = (
     Option(
-        "agent", "executor: NAME or NAME@VERSION; several, separated by commas, run every task with each; "
-        "default: each task's agent_sys", short="--agent", metavar="NAME",
+        "agent",
+        "executor: NAME or NAME@VERSION; several, separated by commas, run every task with each; "
+        "default: each task's agent_sys",
+        short="--agent",
+        metavar="NAME",
     ),
     Option(
-        "model", "model of the executor: PROVIDER/NAME, 'script' (the task's script/model.yaml) or 'script:FILE'; "
-        "several, separated by commas, run every task with each; default: each task's model", short="--model", metavar="MODEL",
-    ),
-    Option("supervisor", "hidden supervisor that grades (default: %(default)s)", default="checks", short="--supervisor", metavar="NAME"),
-    Option("simulator", "user simulator that writes follow-ups (default: %(default)s)", default="template", short="--simulator", metavar="NAME"),
-    Option("sandbox", "docker, or local for trusted agents only (default: %(default)s)", default="docker", short="--sandbox", metavar="NAME"),
-    Option(
-        "attempts", "run every task K times, each in fresh containers (default: %(default)s)",
-        kind="count", default="1", short="--attempts", metavar="K",
+        "model",
+        "model of the executor: PROVIDER/NAME, 'script' (the task's script/model.yaml) or 'script:FILE'; "
+        "several, separated by commas, run every task with each; default: each task's model",
+        short="--model",
+        metavar="MODEL",
     ),
     Option(
-        "partial", "what a partial success is to pytest: xfail:FLOOR or fail (default: %(default)s)",
-        default="xfail:0.5", short="--partial", metavar="POLICY",
+        "supervisor",
+        "hidden supervisor that grades (default: %(default)s)",
+        default="checks",
+        short="--supervisor",
+        metavar="NAME",
     ),
     Option(
-        "gate", "exit 9 unless these hold, e.g. 'pr>=0.4, as>=0.6, coverage>=0.95'", short="--gate", metavar="RULES",
+        "simulator",
+        "user simulator that writes follow-ups (default: %(default)s)",
+        default="template",
+        short="--simulator",
+        metavar="NAME",
     ),
-    Option("runs-dir", "where run directories are made (default: %(default)s)", kind="path", default="runs", metavar="DIR"),
-    Option("resume", "continue a run directory (or 'latest'): finished attempts with equal digests are replayed", metavar="RUN"),
+    Option(
+        "sandbox",
+        "docker, or local for trusted agents only (default: %(default)s)",
+        default="docker",
+        short="--sandbox",
+        metavar="NAME",
+    ),
+    Option(
+        "attempts",
+        "run every task K times, each in fresh containers (default: %(default)s)",
+        kind="count",
+        default="1",
+        short="--attempts",
+        metavar="K",
+    ),
+    Option(
+        "partial",
+        "what a partial success is to pytest: xfail:FLOOR or fail (default: %(default)s)",
+        default="xfail:0.5",
+        short="--partial",
+        metavar="POLICY",
+    ),
+    Option(
+        "gate",
+        "exit 9 unless these hold, e.g. 'pr>=0.4, as>=0.6, coverage>=0.95'",
+        short="--gate",
+        metavar="RULES",
+    ),
+    Option(
+        "runs-dir", "where run directories are made (default: %(default)s)", kind="path", default="runs", metavar="DIR"
+    ),
+    Option(
+        "resume",
+        "continue a run directory (or 'latest'): finished attempts with equal digests are replayed",
+        metavar="RUN",
+    ),
     Option("config", f"settings file (default: {CONFIG_NAME} in the root directory)", kind="path", metavar="FILE"),
     Option("followups", "most user follow-ups; default: each task's own", kind="count", metavar="N"),
     Option("turn-seconds", "executor time of one turn; default: each task's own", kind="seconds", metavar="S"),
     Option("total-seconds", "executor time of one attempt; default: each task's own", kind="seconds", metavar="S"),
-    Option("silence-seconds", "end a turn without output or model call for S seconds (default: %(default)s)", kind="seconds", default="600", metavar="S"),
-    Option("infra-retries", "tries after an infrastructure error (default: %(default)s)", kind="count", default="1", metavar="N"),
+    Option(
+        "silence-seconds",
+        "end a turn without output or model call for S seconds (default: %(default)s)",
+        kind="seconds",
+        default="600",
+        metavar="S",
+    ),
+    Option(
+        "infra-retries",
+        "tries after an infrastructure error (default: %(default)s)",
+        kind="count",
+        default="1",
+        metavar="N",
+    ),
     Option("executor-user", "account of the executor, over each task's own", metavar="USER", choices=("agent", "root")),
-    Option("network", "network of the executor, over each task's own", metavar="MODE", choices=("isolated", "internet")),
+    Option(
+        "network", "network of the executor, over each task's own", metavar="MODE", choices=("isolated", "internet")
+    ),
     Option("memory", "memory limit of the executor, e.g. 3g, over each task's and agent's own", metavar="SIZE"),
     Option("snapshot-mode", "give tasks that have one their snapshot prompt and sources", kind="flag"),
-    Option("privacy-file", f"values of keys that tasks declare in .privacy (default: {DEFAULT_PRIVACY_FILE} if there)", kind="path", metavar="FILE"),
-    Option("keep", "leave the executor's container of a non-pass running for a look; prints how to enter it", kind="flag"),
+    Option(
+        "privacy-file",
+        f"values of keys that tasks declare in .privacy (default: {DEFAULT_PRIVACY_FILE} if there)",
+        kind="path",
+        metavar="FILE",
+    ),
+    Option(
+        "keep", "leave the executor's container of a non-pass running for a look; prints how to enter it", kind="flag"
+    ),
 )
 """Every option of the plugin, in the order of ``--help``."""
 
@@ -137,7 +198,9 @@ class Settings:
     base_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def resolve(options: Mapping[str, Any], ini: Mapping[str, Any], root: Path, environment: Mapping[str, str] | None = None) -> Settings:
+def resolve(
+    options: Mapping[str, Any], ini: Mapping[str, Any], root: Path, environment: Mapping[str, str] | None = None
+) -> Settings:
     """Merge command line, ini and ``uniclaw.toml`` into settings.
 
     ``options`` and ``ini`` are keyed by :attr:`Option.dest`; relative paths are taken from ``root``. Raises
@@ -149,23 +212,31 @@ def resolve(options: Mapping[str, Any], ini: Mapping[str, Any], root: Path, envi
     texts = {o.name: _text(o, options, ini, config) for o in OPTIONS}
     providers, missing = _providers(config, env)
     return Settings(
-        agents=_list(texts["agent"]), models=_list(texts["model"]),
-        supervisor=texts["supervisor"], simulator=texts["simulator"], sandbox=texts["sandbox"],
+        agents=_list(texts["agent"]),
+        models=_list(texts["model"]),
+        supervisor=texts["supervisor"],
+        simulator=texts["simulator"],
+        sandbox=texts["sandbox"],
         sandbox_given=bool(options.get("uniclaw_sandbox")),
         attempts=_count("attempts", texts["attempts"], least=1) or 1,
-        partial=PartialPolicy.parse(texts["partial"]), gate=texts["gate"],
-        runs_dir=_path(texts["runs-dir"], root) or root / "runs", resume=texts["resume"],
+        partial=PartialPolicy.parse(texts["partial"]),
+        gate=texts["gate"],
+        runs_dir=_path(texts["runs-dir"], root) or root / "runs",
+        resume=texts["resume"],
         followups=_count("followups", texts["followups"]),
         turn_seconds=_seconds("turn-seconds", texts["turn-seconds"]),
         total_seconds=_seconds("total-seconds", texts["total-seconds"]),
         silence_seconds=_seconds("silence-seconds", texts["silence-seconds"]) or 600.0,
         infra_retries=_count("infra-retries", texts["infra-retries"]) or 0,
-        executor_user=_choice("executor-user", texts), network=_choice("network", texts),
+        executor_user=_choice("executor-user", texts),
+        network=_choice("network", texts),
         memory=parse_size(texts["memory"], "--uniclaw-memory") if texts["memory"] else None,
-        snapshot_mode=_flag("snapshot-mode", texts), keep=_flag("keep", texts),
+        snapshot_mode=_flag("snapshot-mode", texts),
+        keep=_flag("keep", texts),
         privacy_file=_privacy_file(texts["privacy-file"], root),
         privacy_environment={k: v for k, v in env.items() if k.startswith(PRIVACY_PREFIX)},
-        providers=providers, missing_key_variables=missing,
+        providers=providers,
+        missing_key_variables=missing,
         proxies={k: env[k] for k in PROXY_NAMES if k in env},
         base_environment={k: env[k] for k in ("PATH", "LANG", "SSL_CERT_FILE", "TMPDIR") if k in env},
     )
@@ -259,9 +330,13 @@ def _privacy_file(text: str, root: Path) -> Path | None:
     return path or (default if default.is_file() else None)
 
 
-def _providers(config: Mapping[str, Any], env: Mapping[str, str]) -> tuple[tuple[ProviderSettings, ...], tuple[str, ...]]:
+def _providers(
+    config: Mapping[str, Any], env: Mapping[str, str]
+) -> tuple[tuple[ProviderSettings, ...], tuple[str, ...]]:
     tables = dict(config.get("providers", {}))
-    tables.setdefault("openai", {"base_url": env.get("OPENAI_BASE_URL", "https://api.openai.com/v1"), "api_key_env": "OPENAI_API_KEY"})
+    tables.setdefault(
+        "openai", {"base_url": env.get("OPENAI_BASE_URL", "https://api.openai.com/v1"), "api_key_env": "OPENAI_API_KEY"}
+    )
     found, missing = [], []
     for name, table in tables.items():
         if not isinstance(table, dict) or set(table) - {"base_url", "api_key_env"} or "base_url" not in table:

@@ -96,8 +96,13 @@ class AttemptSpec:
 def digests(spec: AttemptSpec) -> dict[str, str]:
     """Return what must be equal for a stored attempt to stand for this one (design invariant 8)."""
     settings = {
-        "budget": repr(spec.budget), "user": spec.user, "network": spec.network, "memory": spec.memory,
-        "snapshot": spec.run.snapshot_mode, "services": [s.name for s in spec.task.services], "number": spec.number,
+        "budget": repr(spec.budget),
+        "user": spec.user,
+        "network": spec.network,
+        "memory": spec.memory,
+        "snapshot": spec.run.snapshot_mode,
+        "services": [s.name for s in spec.task.services],
+        "number": spec.number,
         "provider": spec.provider.name,
     }
     model = spec.model

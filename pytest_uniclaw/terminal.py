@@ -23,7 +23,11 @@ def header(settings: Settings) -> str:
 
 
 def write_summary(
-    reporter: pytest.TerminalReporter, records: Sequence[ItemRecord], total: Summary, gate: GateResult | None, place: str
+    reporter: pytest.TerminalReporter,
+    records: Sequence[ItemRecord],
+    total: Summary,
+    gate: GateResult | None,
+    place: str,
 ) -> None:
     """Write the uniclaw section."""
     reporter.section("uniclaw")

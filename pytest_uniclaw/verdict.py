@@ -144,7 +144,9 @@ class Handoff(Value):
     score: float
 
 
-def compute_verdict(rubric: Rubric, assessment: Assessment, *, threshold: float, followups_left: int, finished: bool) -> Verdict:
+def compute_verdict(
+    rubric: Rubric, assessment: Assessment, *, threshold: float, followups_left: int, finished: bool
+) -> Verdict:
     """Turn an assessment into the verdict of one turn.
 
     ``finished`` says whether the executor finished the turn: an unfinished turn never passes. Raises
@@ -156,16 +158,27 @@ def compute_verdict(rubric: Rubric, assessment: Assessment, *, threshold: float,
     score = min([total, *(c.value for c in caps if c.triggered)])
     decision, state, recoverable = _decide(score, threshold, bool(assessment.fatal), followups_left, finished)
     return Verdict(
-        decision=decision, attempt_state=state, recoverable=recoverable, score=score, total=total, threshold=threshold,
-        checkpoints=checkpoints, caps=caps, fatal=assessment.fatal, flags=assessment.flags, grader=assessment.grader,
+        decision=decision,
+        attempt_state=state,
+        recoverable=recoverable,
+        score=score,
+        total=total,
+        threshold=threshold,
+        checkpoints=checkpoints,
+        caps=caps,
+        fatal=assessment.fatal,
+        flags=assessment.flags,
+        grader=assessment.grader,
     )
 
 
 def handoff_of(verdict: Verdict) -> Handoff:
     """Reduce a verdict to the four fields that may cross the firewall."""
     return Handoff(
-        verdict=verdict.decision.value, attempt_state=verdict.attempt_state.value,
-        recoverable=verdict.recoverable, score=verdict.score,
+        verdict=verdict.decision.value,
+        attempt_state=verdict.attempt_state.value,
+        recoverable=verdict.recoverable,
+        score=verdict.score,
     )
 
 
@@ -203,8 +216,13 @@ def _score_one(identity: str, name: str, weight: float, judgement: Judgement) ->
     if not expected[judgement.state]:
         raise GradingError(f"checkpoint {identity}: {judgement.state.value} contradicts fraction {fraction}")
     return CheckpointScore(
-        id=identity, name=name, weight=weight, earned=round(weight * fraction, SCORE_DIGITS), state=judgement.state,
-        rationale=judgement.rationale, flags=judgement.flags,
+        id=identity,
+        name=name,
+        weight=weight,
+        earned=round(weight * fraction, SCORE_DIGITS),
+        state=judgement.state,
+        rationale=judgement.rationale,
+        flags=judgement.flags,
     )
 
 
@@ -220,6 +238,8 @@ def _score_caps(rubric: Rubric, assessment: Assessment) -> tuple[CapScore, ...]:
             raise GradingError(f"cap {cap.id} could not be judged: {judgement.rationale or 'no reason given'}")
         triggered = bool(judgement and judgement.triggered)
         scores.append(
-            CapScore(id=cap.id, value=cap.value, triggered=triggered, rationale=judgement.rationale if judgement else "")
+            CapScore(
+                id=cap.id, value=cap.value, triggered=triggered, rationale=judgement.rationale if judgement else ""
+            )
         )
     return tuple(scores)

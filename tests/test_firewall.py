@@ -488,3 +488,12 @@ def test_a_progress_line_is_one_short_harmless_line() -> None:
     assert len(line) <= 300
     assert line.startswith("task_1.yaml::nanobot: trying again after: \ufffd[2J\ufffd]0;owned\ufffdPASSED PASSED")
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(("candidate", "language"), [("0. 65", "zh"), ("再试试0. 65", "zh"), ("the 6\n/ 10", "en")])
+def test_harmless_pieces_do_not_join_to_a_score(candidate: str, language: str) -> None:
+    hidden = HiddenFingerprints.build([], "")
+    done = rewrite(candidate, hidden=hidden, public="", language=language, history=[])
+    assert done.decisions[-1] == "fallback"
+    assert "dropped:score" in done.decisions
+    assert "65" not in done.message

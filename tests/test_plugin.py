@@ -13,7 +13,7 @@ import pytest
 
 from tests.task_package import build
 
-TOLD = '''
+TOLD = """
 import pytest
 from pytest_uniclaw.outcome import RECORD, raise_outcome
 from pytest_uniclaw.report.record import ItemRecord
@@ -31,12 +31,13 @@ def uniclaw_attempt(request):
         status, outcome, score = TOLD[request.node.task.task_id.rpartition("_")[2]]
         record = ItemRecord(
             task_id=request.node.task.task_id, category="101_skill_usage", capability="skill_usage", language="en",
-            agent="nop", status=status, outcome=outcome, score=score, threshold=0.9, reason=f"{status}: told \\ud800 so",
+            agent="nop", status=status, outcome=outcome, score=score, threshold=0.9,
+            reason=f"{status}: told \\ud800 so",
         )
         request.node.stash[RECORD] = record
         raise_outcome(record)
     return run
-'''
+"""
 LOCAL = ("--sandbox=local", "--agent=nop")
 
 
@@ -76,7 +77,9 @@ def test_ids_marks_and_selection(pytester):
 def test_repeats_and_models_are_in_the_id(pytester):
     add_task(pytester.path, "task_101_01_x")
     result = pytester.runpytest("--co", "-q", "--agent=nanobot", "--attempts=2", "--model=a/one,b/two")
-    result.stdout.fnmatch_lines(["*::nanobot-one[[]1]", "*::nanobot-one[[]2]", "*::nanobot-two[[]1]", "*::nanobot-two[[]2]"])
+    result.stdout.fnmatch_lines(
+        ["*::nanobot-one[[]1]", "*::nanobot-one[[]2]", "*::nanobot-two[[]1]", "*::nanobot-two[[]2]"]
+    )
 
 
 def test_an_agent_without_model_is_run_once_however_many_models_there_are(pytester):

@@ -67,7 +67,10 @@ class Agent(Protocol):
         """Name the sandbox files or folders to collect for :meth:`read_transcript`."""
 
     def read_transcript(self, collected: Path) -> tuple[Record, ...]:
-        """Parse what was collected (untrusted bytes) into normalised records of the whole session; never raises on bad data."""
+        """Parse what was collected (untrusted bytes) into normalised records of the whole session.
+
+        Never raises on bad data.
+        """
 
     def finish(self, completed: Completed, records: Sequence[Record]) -> Finish:
         """Say whether the last turn was finished, from its ending and the transcript, never from words in a text."""

@@ -18,6 +18,8 @@ from pytest_uniclaw.verdict import CapScore, CheckpointScore, Handoff
 
 _TURNS = frozenset({"LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 """The bidi classes of the controls that let text be shown in another order than it is written in."""
+TOKEN_COUNTERS = ("input_tokens", "output_tokens")
+
 SKIPPED = "skipped"
 """Status of an item that did not run; it counts as selected and not judged."""
 
@@ -85,7 +87,7 @@ def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, 
         wall_seconds=attempt.wall_seconds, turns=tuple(_turn_notes(attempt)),
         checkpoints=verdict.checkpoints if verdict else (), caps=verdict.caps if verdict else (),
         fatal=verdict.fatal if verdict else (), flags=attempt.flags,
-        tokens={f"{u.role}.{name}": getattr(u, name) for u in attempt.usage for name in ("input_tokens", "output_tokens")},
+        tokens={f"{u.role}.{name}": getattr(u, name) for u in attempt.usage for name in TOKEN_COUNTERS},
         directory=str(directory), replayed=replayed,
     )  # fmt: skip
     return _cleaned(record)

@@ -116,7 +116,7 @@ def usage_record(attempt: Attempt) -> dict[str, Any]:
         }
         for u in attempt.usage
     }  # fmt: skip
-    return {"available": bool(roles), "source": {role: "gateway" for role in roles}, "summary": roles}
+    return {"available": bool(roles), "source": dict.fromkeys(roles, "gateway"), "summary": roles}
 
 
 def timeline_record(attempt: Attempt) -> dict[str, Any]:

@@ -51,7 +51,10 @@ class SandboxSpec:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file to put into a sandbox: either ``content`` or a host ``source`` (file or folder, copied without following links)."""
+    """One file to put into a sandbox: its ``content``, or a host ``source`` (file or folder, links not followed).
+
+    With neither it is an empty folder.
+    """
 
     path: str
     content: bytes | None = None
@@ -125,8 +128,14 @@ class Sandbox(Protocol):
         """Write files, creating parent folders; one archive, links never followed."""
 
     def run(
-        self, command: Sequence[str], *, user: str = "root", cwd: str | None = None,
-        environment: Mapping[str, str] | None = None, seconds: float = 60.0, detach: bool = False,
+        self,
+        command: Sequence[str],
+        *,
+        user: str = "root",
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        seconds: float = 60.0,
+        detach: bool = False,
     ) -> Completed:
         """Run a harness command. At the deadline it is killed inside and ``ending`` is ``deadline``.
 
@@ -137,8 +146,13 @@ class Sandbox(Protocol):
         """Record every process that runs now as the service set, which sweeps leave alone."""
 
     def turn(
-        self, command: Sequence[str], *, environment: Mapping[str, str], limits: TurnLimits,
-        pulse: Callable[[], Pulse], log: Path,
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        limits: TurnLimits,
+        pulse: Callable[[], Pulse],
+        log: Path,
     ) -> Completed:
         """Run the executor's command as its user; stream its output into ``log``.
 
@@ -191,7 +205,10 @@ class GradingOutput:
 
 
 class SandboxProvider(Protocol):
-    """A kind of sandbox, a frozen and picklable value. ``trusted_only`` providers run only agents the operator trusts."""
+    """A kind of sandbox, a frozen and picklable value.
+
+    ``trusted_only`` providers run only agents the operator trusts.
+    """
 
     name: str
     trusted_only: bool
@@ -210,6 +227,18 @@ class SandboxProvider(Protocol):
 
 
 __all__ = [
-    "MIB", "CollectLimits", "Completed", "Entry", "GradingJob", "GradingOutput", "Manifest", "Owner", "Pulse",
-    "Sandbox", "SandboxProvider", "SandboxSpec", "TurnLimits", "Vitals",
+    "MIB",
+    "CollectLimits",
+    "Completed",
+    "Entry",
+    "GradingJob",
+    "GradingOutput",
+    "Manifest",
+    "Owner",
+    "Pulse",
+    "Sandbox",
+    "SandboxProvider",
+    "SandboxSpec",
+    "TurnLimits",
+    "Vitals",
 ]

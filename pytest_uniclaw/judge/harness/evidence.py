@@ -121,7 +121,8 @@ class Evidence:
     def award(self, fraction: float, why: str = "") -> None:
         """Give the running checkpoint a share of its weight, 0 to 1; the largest of several calls counts.
 
-        ``why`` is the rationale in the report: say what is missing, for a human. The check then returns normally; a check that fails earns nothing whatever it awarded.
+        ``why`` is the rationale in the report: say what is missing, for a human. The check then returns normally; a
+        check that fails earns nothing whatever it awarded.
         """
         self._award(fraction, why)
 
