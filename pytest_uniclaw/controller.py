@@ -161,16 +161,24 @@ def wanted_of(config: pytest.Config, ids: Iterable[str]) -> Iterable[Wanted]:
     loaded: dict[str, Task | None] = {}
     for nodeid in ids:
         file, _, name = nodeid.partition("::")
-        path = Path(config.rootpath) / file
-        if not is_task_file(path, config):
+        if not is_task_file(Path(file), config):
             continue
         if file not in loaded:
             with suppress(TaskError):
-                loaded[file] = load_task(path)
+                loaded[file] = load_task(path_of(config, file))
         if task := loaded.setdefault(file, None):
             agents = (CUSTOM, *(load_settings(config).agents or (task.agent_sys,)))
             named = [agent for agent in agents if re.fullmatch(rf"{re.escape(agent)}(-.*)?(\[\d+\])?", name)]
             yield Wanted(task, known_agent(max(named, key=len, default=CUSTOM)))
+
+
+def path_of(config: pytest.Config, file: str) -> Path:
+    """Return the file that a node id names: relative to the root, or for a suite elsewhere to its argument."""
+    places = [Path(config.rootpath)]
+    for argument in config.args:
+        path = config.invocation_params.dir / argument.partition("::")[0]
+        places += [path, path.parent]
+    return next((place / file for place in places if (place / file).is_file()), places[0] / file)
 
 
 def known_agent(name: str) -> str | None:

@@ -123,6 +123,7 @@ class Executor:
         manifest = kept[self.sandbox.paths.results]
         flags += [SECRET_IN_RESULTS] if manifest != manifests[self.sandbox.paths.results] else []
         records = self.spec.agent.read_transcript(folder / "raw") if sources else ()
+        shutil.rmtree(folder / "raw", ignore_errors=True)  # normalised now; an agent's folder may hold its key
         return self._write(number, records, manifest, tuple(flags))
 
     def salvage(self, number: int) -> TurnEvidence:

@@ -23,7 +23,7 @@ from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.options import load_settings
 from pytest_uniclaw.outcome import RECORD, raise_outcome
 from pytest_uniclaw.package import unavailable
-from pytest_uniclaw.preflight import check_model
+from pytest_uniclaw.preflight import check_model, refuse_stranger
 from pytest_uniclaw.progress import sink_of
 from pytest_uniclaw.report.record import record_of_attempt, skipped_record
 from pytest_uniclaw.session import RunInfo, run_info
@@ -140,8 +140,7 @@ def attempt_spec(
     settings, parts = load_settings(item.config), uniclaw_parts
     _skip_unavailable(item, task, uniclaw_run.context)
     model = item.model if parts.agent.needs_model else None
-    if model is not None:
-        _refuse_without_model(task, parts.agent, model, settings)
+    _refuse_unready(task, parts.agent, model, settings)
     return AttemptSpec(
         task=dataclasses.replace(task, services=services), agent=parts.agent,
         provider=load_provider(settings.sandbox), supervisor=parts.supervisor, simulator=parts.simulator,
@@ -220,9 +219,11 @@ def _keep(attempt: Attempt, executor: Executor | Unprovisioned, settings: Settin
     return attempt.model_copy(update={"reason": f"{attempt.reason}; kept: {entry}"}) if entry else attempt
 
 
-def _refuse_without_model(task: Task, agent: Agent, model: ModelChoice, settings: Settings) -> None:
+def _refuse_unready(task: Task, agent: Agent, model: ModelChoice | None, settings: Settings) -> None:
     """Say what is missing; an agent of a conftest is not known before its item runs."""
     try:
-        check_model(task, agent.name, model, settings)
+        refuse_stranger(agent, settings)
+        if model is not None:
+            check_model(task, agent.name, model, settings)
     except SettingsError as error:
         raise pytest.UsageError(str(error)) from None

@@ -110,7 +110,8 @@ def rates(records: Sequence[ItemRecord]) -> str:
 
 def details(record: ItemRecord) -> str:
     """Return the reason, the checkpoint table, the caps and the turns of one attempt."""
-    parts = [f"<p>{escape(record.reason)}</p>"]
+    note = " (replayed from the run directory)" if record.replayed else ""
+    parts = [f"<p>{escape(record.reason)}{note}</p>"]
     if record.checkpoints:
         parts.append(_checkpoints(record))
     if record.turns:

@@ -91,7 +91,7 @@ def _play(course: Course, executor: Executor, sink: Sink) -> None:
     """Alternate executor turns and verdicts until the verdict is final, or turns or executor time run out."""
     budget = executor.spec.budget
     view = public_view(executor.task, executor.variant)
-    messages = [first_message(view, executor.sandbox.paths, gui=executor.task.gui)]
+    messages = [first_message(view, executor.sandbox.paths)]
     for number in range(1, budget.turns + 1):
         sink({"what": "turn", "turn": number, "of": budget.turns})
         verdict, answer = play_turn(course, executor, number, messages[-1], sink)

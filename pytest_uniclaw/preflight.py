@@ -51,13 +51,34 @@ def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
         raise SettingsError(
             f"--gate with --sandbox={provider.name}: that sandbox is not isolation, so it gates nothing"
         )
-    strangers = [agent.name for agent in agents if not agent.trusted]
-    if provider.trusted_only and strangers and not settings.sandbox_given:
+    for agent in agents:
+        refuse_stranger(agent, settings)
+    provider.check(images_of(agents))
+
+
+def notices(wanted: Sequence[Wanted], settings: Settings) -> list[str]:
+    """Return what the user must know before anything runs: code on the host, and strangers without isolation."""
+    scripts = sorted({item.task.task_id for item in wanted if item.task.pre_exec})
+    lines = [f"pre_exec: scripts of these packages run on this host: {', '.join(scripts)}"] if scripts else []
+    provider = load_provider(settings.sandbox)
+    if provider.trusted_only:
+        known = {item.agent for item in wanted}
+        strangers = sorted(
+            name or "a conftest's agent" for name in known if name is None or not load_agent(name).trusted
+        )
+        if strangers:
+            lines.append(f"warning: {', '.join(strangers)} in the {provider.name} sandbox: it is not isolation")
+    return lines
+
+
+def refuse_stranger(agent: Agent, settings: Settings) -> None:
+    """Raise SettingsError for an untrusted agent in a sandbox for trusted ones that was not asked for by option."""
+    provider = load_provider(settings.sandbox)
+    if provider.trusted_only and not agent.trusted and not settings.sandbox_given:
         raise SettingsError(
-            f"{', '.join(strangers)} in the {provider.name} sandbox: only trusted agents (oracle, nop) run there; "
+            f"{agent.name} in the {provider.name} sandbox: only trusted agents (oracle, nop) run there; "
             f"if you trust it with this machine, say --sandbox={provider.name} on the command line"
         )
-    provider.check(images_of(agents))
 
 
 def images_of(agents: Iterable[Agent]) -> list[str]:

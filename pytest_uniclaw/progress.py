@@ -56,7 +56,7 @@ class ProgressPrinter:
 
     def __init__(self, run: Path) -> None:
         self._folder = run / FOLDER
-        self._offsets: dict[Path, int] = {}
+        self._offsets = {path: path.stat().st_size for path in self._folder.glob("*.jsonl")}
         self._stop = threading.Event()
         self._descriptor = os.dup(1)
         self._terminal = os.isatty(self._descriptor)

@@ -24,7 +24,7 @@ from pytest_uniclaw.errors import SettingsError, UniclawError
 from pytest_uniclaw.models.client import GatewayAddress, start_gateway
 from pytest_uniclaw.models.grants import Provider
 from pytest_uniclaw.options import load_settings, worker_input
-from pytest_uniclaw.preflight import Wanted, check_models, check_sandbox
+from pytest_uniclaw.preflight import Wanted, check_models, check_sandbox, notices
 from pytest_uniclaw.privacy import resolve_values
 from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.settings import Settings
@@ -142,6 +142,7 @@ class SessionServices:
     def _start(self, wanted: tuple[Wanted, ...], settings: Settings, name: RunName) -> None:
         needs_model = check_models(wanted, settings)
         check_sandbox(wanted, settings)
+        self._tell(notices(wanted, settings))
         open_run(name.directory.parent, name.directory.name)
         _die_like_interrupt()
         if settings.sandbox == "docker":
@@ -153,6 +154,12 @@ class SessionServices:
         sockets = [str(gateway.agent_socket), str(gateway.admin_socket)] if gateway else None
         arguments = list(self._config.invocation_params.args)
         write_json(name.directory / SESSION_FILE, {"run": name.run, "gateway": sockets, "arguments": arguments})
+
+    def _tell(self, lines: list[str]) -> None:
+        reporter: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        for line in lines:
+            if reporter is not None:
+                reporter.write_line(line, yellow=True)
 
     def _start_gateway(self, name: RunName, settings: Settings) -> GatewayAddress:
         providers = [Provider(name=p.name, base_url=p.base_url, api_key=p.api_key) for p in settings.providers]

@@ -43,6 +43,8 @@ def write_summary(
         reporter.line(f"PR without executor_incomplete (upstream's denominator): {total.upstream_pass_rate:.3f}")
     for line in gate.lines if gate else ():
         reporter.line(line, red=not gate.holds if gate else False)
+    if replayed := sum(record.replayed for record in records):
+        reporter.line(f"replayed from the run directory: {replayed} of {len(records)}")
     reporter.line(f"run directory: {place}")
     reporter.line(headline(total), bold=True)
 

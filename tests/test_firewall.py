@@ -497,3 +497,34 @@ def test_harmless_pieces_do_not_join_to_a_score(candidate: str, language: str) -
     assert done.decisions[-1] == "fallback"
     assert "dropped:score" in done.decisions
     assert "65" not in done.message
+
+
+HIDDEN_ZH = (
+    '{"file": "zanzibar_ledger.csv", "total": "4711.25", "word": "quokka", "id": "ab_12"}',
+    "答案在付款汇总.xlsx里，合计8842。正确的是找Marzipan Lighthouse问，见https://secret.example/x 。",
+)
+IN_CHINESE = {
+    "score": ("目前是0.65左右，请继续", "目前6/10，请继续", "你达到65%了", "现在.65"),
+    "meta": ("按rubric要求再改", "supervisor说不行", "checkpoint二没过", "还差一个Check-point"),
+    "secret": ("密钥sk-abcdefgh12345678请使用",),
+    "file": ("看看zanzibar_ledger.csv里面", "打开付款汇总.xlsx看看"),
+    "name": ("应该是quokka吧", "请找Marzipan Lighthouse问"),
+    "identifier": ("用ab_12这个",), "number": ("总数应为4711.25元", "合计8842个"),
+    "address": ("参考https://secret.example/x吧",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in IN_CHINESE.items() for text in texts])
+def test_latin_words_and_numbers_are_recognised_inside_chinese_text(kind: str, text: str) -> None:
+    hidden = HiddenFingerprints.build(HIDDEN_ZH, "请汇总本月付款。")
+    done = rewrite(text, hidden=hidden, public="请汇总本月付款。", language="zh", history=[])
+    assert f"dropped:{kind}" in done.decisions
+    assert done.decisions[-1] == "fallback"
+
+
+@pytest.mark.parametrize(
+    "text", ["再看一遍README.md里的要求", "请在2026年3月5日前给出3份PDF", "表格Excel里第12行漏了", "请继续完成第2步"]
+)
+def test_what_a_chinese_user_says_of_files_and_dates_is_kept(text: str) -> None:
+    hidden = HiddenFingerprints.build(HIDDEN_ZH, "请汇总本月付款。")
+    assert rewrite(text, hidden=hidden, public="请汇总本月付款。", language="zh", history=[]).message == text

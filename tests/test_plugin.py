@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_uniclaw.report.gate import GATE_FAILED
 from tests.task_package import build
 
 TOLD = """
@@ -227,3 +228,33 @@ def test_an_override_that_is_no_agent_names_the_conftest(pytester):
     pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef agent():\n    return 'nanobot'\n")
     result = pytester.runpytest(*LOCAL)
     result.stdout.fnmatch_lines(["*fixture `agent`*'nanobot'*lacks name*"])
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["inline", "workers"])
+def test_a_suite_outside_the_root_directory_runs(suite, tmp_path, workers):
+    root = tmp_path / "elsewhere"
+    root.mkdir()
+    place = suite.path / "suites"
+    result = suite.runpytest_subprocess(*LOCAL, *workers, f"--rootdir={root}", str(place), f"--confcutdir={suite.path}")
+    result.stdout.fnmatch_lines(["1/4 passed, 1 partial, 1 infra, coverage 3/4"])
+
+
+@pytest.mark.docker
+def test_a_gate_excuses_failed_tasks_only(suite):
+    suite.makepyfile("def test_plain(): assert False")
+    gate = ("--agent=nop", "--uniclaw-sandbox=docker", "--gate=pr>=0.3")
+    names = "pass or fail or partial"
+    assert suite.runpytest_subprocess(*gate, "-k", f"({names}) and not plain").ret == pytest.ExitCode.OK
+    assert suite.runpytest_subprocess(*gate, "-k", f"{names} or plain").ret == pytest.ExitCode.TESTS_FAILED
+    assert suite.runpytest_subprocess(*gate, "-k", f"{names} or infra").ret == pytest.ExitCode.TESTS_FAILED
+    assert suite.runpytest_subprocess("--agent=nop", "--gate=pr>=0.9", "-k", names).ret == GATE_FAILED
+
+
+def test_the_user_is_told_of_code_on_the_host(suite):
+    path = suite.path / "suites/101_skill_usage/task_101_01_pass.yaml"
+    path.write_text(path.read_text() + "pre_exec: [ops/populate.py]\n")
+    script = suite.path / "injection/101_skill_usage/task_101_01_pass/ops/populate.py"
+    script.parent.mkdir()
+    script.write_text("")
+    result = suite.runpytest_subprocess(*LOCAL)
+    result.stdout.fnmatch_lines(["pre_exec: scripts of these packages run on this host: task_101_01_pass"])

@@ -25,6 +25,8 @@ VERSIONS = ("0.1.5.post3", "0.3.5")
 SESSION = "chat"
 _SESSION_FILES = (f"{SESSION}.jsonl", "Y2hhdA.jsonl")
 """The session's file name in 0.1.5, and in 0.3.5 (``chat`` in unpadded base64)."""
+LOOPBACK = "127.0.0.0/8"
+"""nanobot refuses addresses of its own machine unless told: here they are the task's services."""
 MAX_ARGUMENT_BYTES = 100_000
 """Longer messages travel as a file: Linux refuses one argument of 131,072 bytes or more."""
 MESSAGE_FILE = "message.md"
@@ -95,7 +97,10 @@ class NanobotAgent:
         return {
             "providers": {"custom": {"apiKey": access.key, "apiBase": access.base_url}},
             "agents": {"defaults": defaults},
-            "tools": {"restrictToWorkspace": False, "exec": shell, "web": {"search": {"provider": "duckduckgo"}}},
+            "tools": {
+                "restrictToWorkspace": False, "exec": shell, "web": {"search": {"provider": "duckduckgo"}},
+                "ssrfWhitelist": [LOOPBACK],
+            },
         }
 
     def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:

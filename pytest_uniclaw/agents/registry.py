@@ -66,4 +66,4 @@ def _make(name: str, factory: Callable[..., Agent], version: str) -> Agent:
 def _unknown(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"installed agents: {', '.join(known) or 'none'}"
-    return f"no agent is called {name!r}; {hint}"
+    return f"no agent is called {name!r}; {hint} (choose one with --agent=NAME)"

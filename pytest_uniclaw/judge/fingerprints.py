@@ -30,12 +30,17 @@ SMALL_NUMBER = 12
 """Whole numbers up to this are too common to be a leak."""
 
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff"
+_BORDER = re.compile(f"(?<=[{_CJK}])(?=[a-z0-9])|(?<=[a-z0-9])(?=[{_CJK}])")
+"""Chinese has no spaces: a Latin word or a number in it begins and ends here."""
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _URL = re.compile(r"https?://[^\s<>\"')\]]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _FILE = re.compile(r"(?<![\w.])[\w-][\w.-]*\.[a-z][a-z0-9]{0,7}(?!\w)")
 _IDENTIFIER = re.compile(r"(?<!\w)(?=[\w-]*[a-z])(?=[\w-]*[\d_])[a-z0-9][\w]*(?:-[\w]+)*(?!\w)")
 _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|「([^」\n]{2,80})」|《([^》\n]{2,80})》|`([^`\n]{2,80})`")
-_PROPER = re.compile(r"(?<=[a-z,;:(] )[A-Z][\w'’]+(?: (?:(?:of|de|van|von|&) )?[A-Z][\w'’]+)*")
+_NAME = rf"[A-Z](?:(?![{_CJK}])[\w'’])+"
+_PROPER = re.compile(
+    rf"(?:(?<=[a-z,;:(] )|(?<=[{_CJK}，。：；、（])){_NAME}(?: (?:(?:of|de|van|von|&) )?{_NAME})*"
+)
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,12 @@ class HiddenFingerprints:
 
 
 def fold(text: str) -> str:
-    """Return the text as it is compared: NFKC, without invisible characters, casefolded, one space between words."""
+    """Return the text as it is compared: NFKC, without invisible characters, casefolded, one space between words.
+
+    Latin words and numbers are words of their own in Chinese text too.
+    """
     visible = strip_invisible(unicodedata.normalize("NFKC", text))
-    return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
+    return " ".join(_BORDER.sub(" ", unicodedata.normalize("NFKC", visible.casefold())).split())
 
 
 def strip_invisible(text: str) -> str:
@@ -96,6 +104,7 @@ def features(text: str, *, passages_only: bool = False) -> Iterator[tuple[str, s
         for found in pattern.findall(folded):
             if len(found) >= 3:
                 yield kind, found.rstrip(".,;:")
+    yield from _file_tails(folded)
     if not passages_only:
         yield from _short_runs(words, cjk)
 
@@ -107,6 +116,14 @@ def _short_runs(words: list[str], cjk: str) -> Iterator[tuple[str, str]]:
     for length in range(2, CJK_RUN):
         for start in range(len(cjk) - length + 1):
             yield "name", cjk[start : start + length]
+
+
+def _file_tails(folded: str) -> Iterator[tuple[str, str]]:
+    """Yield what a file's name may be where no space parts it from the Chinese words before it."""
+    for found in _FILE.findall(folded):
+        chinese = re.match(f"[{_CJK}]*", found)
+        for start in range(1, chinese.end() - 1 if chinese else 0):
+            yield "file", found[start:]
 
 
 def _short_secrets(text: str) -> Iterator[tuple[str, str]]:

@@ -37,7 +37,8 @@ _META_ZH = re.compile(
 _SCORE = re.compile(
     r"(?<![\w.])0?\.\d+\b|(?<![\w.])[01]\.\d+(?![\w.])|\b\d+(?:\.\d+)?\s*%|\b\d+(?:\.\d+)?\s*/\s*\d+(?![\w/])|"
     r"\b\d+(?:\.\d+)?\s+(?:out\s+)?of\s+(?:the\s+)?\d+\b|\b\d+(?:\.\d+)?\s*(?:points?|pts)\b|\d+(?:\.\d+)?\s*分(?![钟之])|"
-    r"百分之"
+    r"百分之",
+    re.ASCII,
 )
 _COMPLETION = re.compile(
     r"\A(?:it'?s |that'?s |all )?(?:done|complete|completed|finished|pass|passed|success|successful|perfect)\b[.! ]*\Z|"
@@ -50,7 +51,8 @@ _COMPLETION = re.compile(
 )
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|ghp|gho|ghs|xox[abprs]|glpat|hf)[-_][\w-]{8,}|\bgithub_pat_\w+|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{10,}\.|"
-    r"-----BEGIN|\bBearer\s+\S{8,}|\b(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[A-Za-z0-9+/=_-]{28,}"
+    r"-----BEGIN|\bBearer\s+\S{8,}|\b(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[A-Za-z0-9+/=_-]{28,}",
+    re.ASCII,
 )
 _SENTENCE_END = re.compile(r"(?<=[。！？])|(?<=[.!?;；])\s+|\n+")
 
