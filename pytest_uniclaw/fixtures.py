@@ -15,7 +15,7 @@ from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.budget import Budget
 from pytest_uniclaw.collection import TaskItem
 from pytest_uniclaw.errors import SettingsError, TaskUnavailable
-from pytest_uniclaw.executor import Executor, Unprovisioned, provision
+from pytest_uniclaw.executor import Executor
 from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
 from pytest_uniclaw.judge.base import Simulator, Supervisor
 from pytest_uniclaw.loop import run_attempt
@@ -25,6 +25,7 @@ from pytest_uniclaw.outcome import RECORD, raise_outcome
 from pytest_uniclaw.package import unavailable
 from pytest_uniclaw.preflight import check_model, refuse_stranger
 from pytest_uniclaw.progress import sink_of
+from pytest_uniclaw.provisioning import Unprovisioned, provision
 from pytest_uniclaw.report.record import record_of_attempt, skipped_record
 from pytest_uniclaw.session import RunInfo, run_info
 from pytest_uniclaw.settings import Settings

@@ -21,8 +21,9 @@ from pytest_uniclaw.errors import (
     SimulatorError,
     TaskError,
 )
-from pytest_uniclaw.executor import Executor, Unprovisioned, open_executor
+from pytest_uniclaw.executor import Executor
 from pytest_uniclaw.prompts import first_message
+from pytest_uniclaw.provisioning import Unprovisioned, open_executor
 from pytest_uniclaw.record import record_attempt
 from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.status import Status

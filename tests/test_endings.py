@@ -16,10 +16,10 @@ from pytest_uniclaw.agents.base import Finish
 from pytest_uniclaw.attempt import Attempt, Ending, Manifest
 from pytest_uniclaw.budget import Budget
 from pytest_uniclaw.errors import EngineError, InfraError, SandboxLost
-from pytest_uniclaw.executor import provision
 from pytest_uniclaw.loop import run_attempt
 from pytest_uniclaw.modelchoice import parse_model
 from pytest_uniclaw.models.client import GatewayAddress
+from pytest_uniclaw.provisioning import provision
 from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Vitals
 from pytest_uniclaw.spec import AttemptSpec, RunContext
 from pytest_uniclaw.status import Status

@@ -120,14 +120,14 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_docker" not in path
 
 OPENS_HIDDEN = {
     "judge/supervisor.py": {"SUPERVISOR"}, "judge/firewall.py": {"SUPERVISOR"}, "turn.py": {"SUPERVISOR"},
-    "lint.py": {"SUPERVISOR"}, "agents/oracle.py": {"ORACLE_AGENT"}, "executor.py": {"SCRIPTED_PROVIDER"},
+    "lint.py": {"SUPERVISOR"}, "agents/oracle.py": {"ORACLE_AGENT"}, "provisioning.py": {"SCRIPTED_PROVIDER"},
 }  # fmt: skip
 """Modules that ask for a hidden folder, and as whom; ``lint`` is the author's own tool and runs no agent."""
 BUILDS_PATHS = {"package.py", "assets.py", "sandbox/grading.py", "judge/harness/evidence.py", "judge/harness/plugin.py"}
 """Where a path into a hidden folder is put together: the one door, the loader's look at what is declared, and the
 grading container, in which the references lie beside the evidence."""
 READS_PACKAGES = {
-    "package.py", "task.py", "lint.py", "executor.py", "spec.py", "preexec.py", "sandbox/services.py", "preflight.py",
+    "package.py", "task.py", "lint.py", "provisioning.py", "spec.py", "preexec.py", "sandbox/services.py", "preflight.py",
     "agents/oracle.py",
 }  # fmt: skip
 """Modules that use a task's folder at all (the loader's own modules get it as an argument)."""

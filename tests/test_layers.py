@@ -13,7 +13,7 @@ VALUES = {
     "settings", "modelchoice",
 }  # fmt: skip
 ADAPTERS = {
-    "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor",
+    "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor", "provisioning",
 }  # fmt: skip
 LOOP = {"turn", "record", "loop"}
 TOP = {
