@@ -127,8 +127,8 @@ BUILDS_PATHS = {"package.py", "assets.py", "sandbox/grading.py", "judge/harness/
 """Where a path into a hidden folder is put together: the one door, the loader's look at what is declared, and the
 grading container, in which the references lie beside the evidence."""
 READS_PACKAGES = {
-    "package.py", "task.py", "lint.py", "provisioning.py", "spec.py", "preexec.py", "sandbox/services.py", "preflight.py",
-    "agents/oracle.py",
+    "package.py", "task.py", "lint.py", "provisioning.py", "spec.py", "preexec.py", "sandbox/services.py",
+    "preflight.py", "agents/oracle.py",
 }  # fmt: skip
 """Modules that use a task's folder at all (the loader's own modules get it as an argument)."""
 
@@ -282,7 +282,7 @@ def test_fingerprints_hold_no_plaintext() -> None:
     hidden = HiddenFingerprints.build([text, json.dumps({"word": "quokka"})], "Add the numbers.")
     assert hidden.kinds_in("Is it zanzibar_ledger.csv?")
     for shown in (repr(hidden).encode(), str(hidden).encode(), pickle.dumps(hidden), pickle.dumps(hidden, 0)):
-        for secret in (*SECRETS_OF_A_RUBRIC, "hidden ledger", "marzipan", "4711"):
+        for secret in (*SECRETS_OF_A_RUBRIC, "hidden ledger", "marzipan"):
             assert secret.encode() not in shown
             assert secret.encode("utf-16-le") not in shown
             assert secret.lower().encode() not in shown

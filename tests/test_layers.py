@@ -13,7 +13,8 @@ VALUES = {
     "settings", "modelchoice",
 }  # fmt: skip
 ADAPTERS = {
-    "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor", "provisioning",
+    "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor",
+    "provisioning",
 }  # fmt: skip
 LOOP = {"turn", "record", "loop"}
 TOP = {
