@@ -75,7 +75,9 @@ def measure_round(samples: Samples, harness: Harness, files: Sequence[Path]) -> 
     samples.take("floor1 x4", [one_container] * TASKS, CONCURRENT)
     samples.take("floor2 x4", [two_containers] * TASKS, CONCURRENT)
     samples.take("oracle x4", [partial(harness.oracle, file) for file in files[:TASKS]], CONCURRENT)
+    single = session_cpu(harness.root, files[:1])
     measure_pytest(samples, harness.root, files[:ALONE], workers=1)
+    samples.cpu["pytest"].append((samples.cpu["pytest session"][-1] - single) / (ALONE - 1))
     measure_pytest(samples, harness.root, files[:TASKS], workers=CONCURRENT)
     for turns in (1, 2):
         (attempt,) = samples.take(f"nanobot {turns}", [partial(harness.nanobot, files[2 - turns])])
@@ -95,6 +97,13 @@ def measure_pytest(samples: Samples, root: Path, files: Sequence[Path], workers:
     samples.wall[f"pytest{suffix}"].append(sum(times) / len(times) / workers)
     samples.wall[f"pytest{suffix} session"].append(wall - sum(times) / workers)
     samples.cpu[f"pytest{suffix} session"].append(cpu)
+
+
+def session_cpu(root: Path, files: Sequence[Path]) -> float:
+    """Return the CPU seconds of all processes of a session with one worker."""
+    before = cpu_seconds(resource.RUSAGE_CHILDREN)
+    run_pytest(root, [*map(str, files), "--agent=oracle", "-n1"])
+    return cpu_seconds(resource.RUSAGE_CHILDREN) - before
 
 
 def run_pytest(root: Path, arguments: Sequence[str]) -> None:
@@ -130,6 +139,7 @@ def report(samples: Samples) -> None:
         line(f"{name} turn(s), overhead", wall[f"{name} overhead"], "", f"s of {wall[name]:.2f} s; target {target}")
     for name in ("floor2", "oracle", "nanobot 1", "nanobot 2"):
         line(f"CPU of this process, {name}", cpu[name], cpu.get(f"{name} x4", ""), "s per task; target 0.15")
+    line("CPU of all processes, one more task, pytest -n", cpu["pytest"], "", "s; target 0.15")
     for name, tasks in (("pytest", ALONE), ("pytest x4", TASKS)):
         name = f"{name} session"
         line(f"{name}, {tasks} tasks", wall[name], "", f"s beside its items, CPU of all processes {cpu[name]:.2f} s")
@@ -138,7 +148,7 @@ def report(samples: Samples) -> None:
 def line(title: str, alone: float | str, together: float | str, note: str = "") -> None:
     """Print one line of the table."""
     cells = "".join(f"{cell:>8.2f}" if isinstance(cell, float) else f"{cell:>8}" for cell in (alone, together))
-    print(f"{title:44}{cells}   {note}".rstrip())
+    print(f"{title:48}{cells}   {note}".rstrip())
 
 
 def report_collection(root: Path, upstream: str | None) -> None:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_uniclaw.attempt import Ending
-from pytest_uniclaw.sandbox.engine import Container, address
+from pytest_uniclaw.sandbox.engine import Container, address, failures
 from pytest_uniclaw.sandbox.stream import MARK_VARIABLE, Ended, Frames
 
 RECEIVE_BYTES = 65536
 HEARTBEAT_SECONDS = 5.0
 """How often a silent command is asked for: an engine that hangs is found out, and an exit without end of stream."""
+THAW_SECONDS = 5.0
+"""How long the engine may take to notice that a container was thawed."""
 SETTLE_SECONDS = 10.0
 
 
@@ -40,12 +42,23 @@ def prepare(
 
 
 def define(container: Container, command: list[str], user: str, cwd: str, environment: Mapping[str, str]) -> str:
-    """Create an exec and return its id."""
-    with container.calls("start a command"):
-        made = container.api.exec_create(
-            container.name, command, user=user, workdir=cwd, environment=dict(environment),
-        )
-    return str(made["Id"])
+    """Create an exec and return its id.
+
+    A busy engine may take a thawed container for a paused one until its own late event of the pause is followed by
+    that of the thaw: so a refusal is asked again while the record says paused.
+    """
+    end = time.monotonic() + THAW_SECONDS
+    while True:
+        try:
+            made = container.api.exec_create(
+                container.name, command, user=user, workdir=cwd, environment=dict(environment),
+            )
+            return str(made["Id"])
+        except failures() as error:
+            record = container.state()
+            if record is None or not record["State"]["Paused"] or time.monotonic() > end:
+                raise container.diagnose("start a command", error) from error
+        time.sleep(0.05)
 
 
 def detach(

@@ -101,7 +101,7 @@ def run_turn(
             sweep()
             drain(running, output.write)
         output.close()
-    if code == KILLED:
+    if code == KILLED or (ending is Ending.EXITED and running.command.ended.code is None):
         raise_if_dying(container)
     return Completed(ending, code, output.summary.value(), seconds)
 
