@@ -50,7 +50,7 @@ def run_pre_exec(
         return
     log.parent.mkdir(parents=True, exist_ok=True)
     guard = nullcontext() if task.pre_exec_parallel_safe else _only_one(locks / f"{task.task_id}.lock", deadline)
-    with guard, tempfile.TemporaryDirectory(prefix="uniclaw-pre-exec-") as home:
+    with guard, tempfile.TemporaryDirectory(prefix="home-", dir=task.folder.parents[1]) as home:
         environment = _environment(task, privacy, environment_base, home)
         for script in task.pre_exec:
             _run(task, script, environment, log, deadline, tuple(privacy.values()))

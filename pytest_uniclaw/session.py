@@ -24,6 +24,7 @@ from pytest_uniclaw.errors import SettingsError, UniclawError
 from pytest_uniclaw.models.client import GatewayAddress, start_gateway
 from pytest_uniclaw.models.grants import Provider
 from pytest_uniclaw.options import load_settings, worker_input
+from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.preflight import Wanted, check_models, check_sandbox, notices
 from pytest_uniclaw.privacy import resolve_values
 from pytest_uniclaw.redaction import Redactor
@@ -163,7 +164,7 @@ class SessionServices:
 
     def _start_gateway(self, name: RunName, settings: Settings) -> GatewayAddress:
         providers = [Provider(name=p.name, base_url=p.base_url, api_key=p.api_key) for p in settings.providers]
-        process = start_gateway(name.directory / "models", providers)
+        process = start_gateway(name.directory / "models", providers, scratch=scratch_prefix(name.run))
         self._stack.callback(process.close)
         return process.address
 

@@ -6,6 +6,7 @@ one through a folder of links that leaves this project out: what runs is what th
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -29,9 +30,12 @@ class Installed:
     bin: Path
 
     def run(self, program: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment."""
+        """Run a program of the environment; ``PYTHONPATH`` could bring the checkout back in."""
         command = [str(self.bin / program), *arguments]
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, check=False)
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}  # noqa: TID251
+        return subprocess.run(
+            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
 
     def output(self, program: str, *arguments: str, cwd: Path) -> str:
         """Run a program that must succeed and return what it printed."""

@@ -104,15 +104,17 @@ class GatewayProcess:
 
 
 def start_gateway(
-    directory: Path, providers: Sequence[Provider] = (), *, tuning: Tuning | None = None, deadline: float = 60.0
-) -> GatewayProcess:
+    directory: Path, providers: Sequence[Provider] = (), *, tuning: Tuning | None = None, deadline: float = 60.0,
+    scratch: str = "uniclaw-",
+) -> GatewayProcess:  # fmt: skip
     """Start a gateway that writes ``ledger.jsonl`` and ``gateway.log`` into ``directory``.
 
-    The keys go to the child through its stdin only. Raises InfraError, with what the child wrote to stderr, when it is
+    The keys go to the child through its stdin only. ``scratch`` begins the name of the temporary folder that holds the
+    sockets, so that whoever outlives a killed owner can find it. Raises InfraError, with what the child wrote to stderr, when it is
     not ready within ``deadline`` seconds.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    temporary = _short_folder()
+    temporary = _short_folder(scratch)
     address = GatewayAddress(temporary / "agent" / "agent.sock", temporary / "admin" / "admin.sock")
     for folder, mode in ((address.agent_socket.parent, 0o755), (address.admin_socket.parent, 0o700)):
         folder.mkdir()
@@ -193,10 +195,10 @@ def _end(process: subprocess.Popen[bytes], *, patience: float = 2.0) -> None:
         process.stdout.close()
 
 
-def _short_folder() -> Path:
+def _short_folder(prefix: str) -> Path:
     """A new private folder whose socket paths fit the kernel's limit. Raises SettingsError."""
     for base in (None, "/tmp"):
-        folder = Path(tempfile.mkdtemp(prefix="uniclaw-", dir=base))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
         if len(os.fsencode(folder / "agent" / "agent.sock")) < _PATH_LIMIT:
             return folder
         folder.rmdir()
