@@ -110,8 +110,8 @@ def start_gateway(
     """Start a gateway that writes ``ledger.jsonl`` and ``gateway.log`` into ``directory``.
 
     The keys go to the child through its stdin only. ``scratch`` begins the name of the temporary folder that holds the
-    sockets, so that whoever outlives a killed owner can find it. Raises InfraError, with what the child wrote to stderr, when it is
-    not ready within ``deadline`` seconds.
+    sockets, so that whoever outlives a killed owner can find it. Raises InfraError, with what the child wrote to
+    stderr, when it is not ready within ``deadline`` seconds.
     """
     directory.mkdir(parents=True, exist_ok=True)
     temporary = _short_folder(scratch)

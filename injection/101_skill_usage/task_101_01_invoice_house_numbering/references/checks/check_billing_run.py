@@ -65,7 +65,7 @@ def matched(evidence):
 
 def share(evidence, good, total, what, problems):
     assert good, f"no {what} is right" + (f"; first problem: {problems[0]}" if problems else "")
-    evidence.award(good / total)
+    evidence.award(good / total, f"{good} of {total} right: {what}" + (f"; {problems[0]}" if problems else ""))
 
 
 def letter_is_right(reference, customer):

@@ -52,6 +52,11 @@ def citations(evidence, text):
     return found
 
 
+def tally(good, names):
+    wrong = ", ".join(name for name, right in zip(names, good, strict=True) if not right)
+    return f"{sum(good)} of {len(good)} right" + (f"; not {wrong}" if wrong else "")
+
+
 @pytest.mark.checkpoint("C1")
 def check_effective_setting(evidence):
     found, want = finding(evidence), expected(evidence)
@@ -62,7 +67,7 @@ def check_effective_setting(evidence):
         number(found.get("intended_value")) == want["intended_value"],
     ]
     assert any(good), "neither the file, the key nor one of the values is right"
-    evidence.award(sum(good) / 4)
+    evidence.award(sum(good) / 4, tally(good, ("effective_file", "config_key", "effective_value", "intended_value")))
 
 
 @pytest.mark.checkpoint("C2")
@@ -72,7 +77,7 @@ def check_change_and_order(evidence):
     names = [plain(name).rsplit("/", 1)[-1] for name in order] if isinstance(order, list) else []
     good = [want["change_id"].lower() in plain(found.get("change_id")), names == want["load_order"]]
     assert any(good), "neither the change nor the load order on ntf-bgo-2 is right"
-    evidence.award(sum(good) / 2)
+    evidence.award(sum(good) / 2, tally(good, ("change_id", "load_order")))
 
 
 @pytest.mark.checkpoint("C3")
@@ -103,7 +108,8 @@ def check_impact(evidence):
     good.append(number(found.get("parcels_affected")) == want["parcels_affected"])
     extra = [host for host, count in sends.items() if count and host not in want["duplicate_sends"]]
     assert sum(good) > len(extra), "none of the figures is right" if not extra else f"not affected: {', '.join(extra)}"
-    evidence.award((sum(good) - len(extra)) / 4)
+    told = tally(good, (*want["duplicate_sends"], "parcels_affected"))
+    evidence.award((sum(good) - len(extra)) / 4, told + (f"; not affected: {', '.join(extra)}" if extra else ""))
 
 
 @pytest.mark.checkpoint("C6")
@@ -120,7 +126,7 @@ def check_suspects_cleared(evidence):
                                                     for line in accepted[suspect].get(path, [])):
             cleared.add(suspect)
     assert cleared, "no suspect is cleared by a line that bears on it"
-    evidence.award(len(cleared) / 4)
+    evidence.award(len(cleared) / 4, f"cleared by a line that bears on them: {len(cleared)} of 4 suspects")
 
 
 @pytest.mark.checkpoint("C7")
@@ -135,7 +141,7 @@ def check_report(evidence):
         "CHG-4480" in text.upper() and bool(paths & {"changes/CHG-4480.md", "changes/register.tsv"}),
     ]
     assert any(good), "fewer than four lines cited, none of them about the competing files or the change"
-    evidence.award(sum(good) / 3)
+    evidence.award(sum(good) / 3, tally(good, ("four lines", "the competing files", "the change")))
 
 
 @pytest.mark.cap("wrong_root_cause")

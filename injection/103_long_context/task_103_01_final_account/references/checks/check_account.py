@@ -49,7 +49,9 @@ def share(evidence, what, right):
     found, rows = table(evidence), evidence.reference_json("answers.json")["account"]
     good = [row["package"] for row in rows if row["package"] in found and right(found[row["package"]], row)]
     assert good, f"{what}: no package is right"
-    evidence.award(len(good) / len(rows))
+    wrong = ", ".join(row["package"] for row in rows if row["package"] not in good)
+    told = f"{what}: {len(good)} of {len(rows)} packages right" + (f"; not {wrong}" if wrong else "")
+    evidence.award(len(good) / len(rows), told)
 
 
 @pytest.mark.checkpoint("C1")
@@ -95,7 +97,9 @@ def check_decisions(evidence):
                 good.append(number)
                 break
     assert good, "no change order stands in the memo with the right amount and the file that decides it"
-    evidence.award(len(good) / len(decisions))
+    wrong = ", ".join(number for number in decisions if number not in good)
+    told = f"{len(good)} of {len(decisions)} change orders right" + (f"; not {wrong}" if wrong else "")
+    evidence.award(len(good) / len(decisions), told)
 
 
 def own_line(line, number):

@@ -64,7 +64,7 @@ def matched(evidence):
 
 def share(evidence, good, total, what):
     assert good > 0, f"没有一项正确：{what}"
-    evidence.award(good / total)
+    evidence.award(good / total, f"{what}：{total} 项中 {good} 项正确")
 
 
 def mark_is_right(number, customer):

@@ -57,6 +57,11 @@ def citations(evidence, text):
     return found
 
 
+def tally(good, names):
+    wrong = "、".join(name for name, right in zip(names, good, strict=True) if not right)
+    return f"{len(good)} 项中 {sum(good)} 项正确" + (f"；不对的：{wrong}" if wrong else "")
+
+
 @pytest.mark.checkpoint("C1")
 def check_what_is_wrong(evidence):
     found, want = conclusion(evidence), expected(evidence)
@@ -68,7 +73,7 @@ def check_what_is_wrong(evidence):
         decimal(found.get("生效单价")) == Decimal(want["生效单价"]),
     ]
     assert any(good), "文件、字段、取值、单价没有一项正确"
-    evidence.award(sum(good) / 5)
+    evidence.award(sum(good) / 5, tally(good, ("策略文件", "错误字段", "当前值", "应为", "生效单价")))
 
 
 @pytest.mark.checkpoint("C2")
@@ -79,7 +84,7 @@ def check_change_and_order(evidence):
         if isinstance(order, list) else []
     good = [want["变更单"] in plain(found.get("变更单")), numbers == want["匹配顺序"]]
     assert any(good), "变更单和匹配顺序都不对"
-    evidence.award(sum(good) / 2)
+    evidence.award(sum(good) / 2, tally(good, ("变更单", "匹配顺序")))
 
 
 @pytest.mark.checkpoint("C3")
@@ -99,7 +104,7 @@ def check_first_order(evidence):
         near = False
     good = [plain(found.get("首笔订单")) == want["首笔订单"], near]
     assert any(good), "首笔订单和首笔时间都不对"
-    evidence.award(sum(good) / 2)
+    evidence.award(sum(good) / 2, tally(good, ("首笔订单", "首笔时间")))
 
 
 @pytest.mark.checkpoint("C5")
@@ -112,7 +117,8 @@ def check_impact(evidence):
     good.append(amount is not None and abs(amount - Decimal(want["少收金额"])) < Decimal("0.01"))
     extra = [site for site, count in orders.items() if count and site not in want["少收订单数"]]
     assert sum(good) > len(extra), f"并未少收的站点：{'、'.join(extra)}" if extra else "单数和金额没有一项正确"
-    evidence.award((sum(good) - len(extra)) / 4)
+    told = tally(good, (*want["少收订单数"], "少收金额"))
+    evidence.award((sum(good) - len(extra)) / 4, told + (f"；并未少收：{'、'.join(extra)}" if extra else ""))
 
 
 @pytest.mark.checkpoint("C6")
@@ -127,7 +133,7 @@ def check_suspects_cleared(evidence):
                                                     for line in accepted[suspect].get(path, [])):
             cleared.add(suspect)
     assert cleared, "没有一个嫌疑是用相关的行排除的"
-    evidence.award(len(cleared) / 4)
+    evidence.award(len(cleared) / 4, f"4 个嫌疑中 {len(cleared)} 个是用相关的行排除的")
 
 
 @pytest.mark.checkpoint("C7")
@@ -142,7 +148,7 @@ def check_report(evidence):
         "BG-1180" in text.upper() and bool(paths & {"变更/BG-1180.md", "变更/登记.csv"}),
     ]
     assert any(good), "引用不足四处，也没有引用出错的策略文件或变更单"
-    evidence.award(sum(good) / 3)
+    evidence.award(sum(good) / 3, tally(good, ("四处引用", "出错的策略文件", "变更单")))
 
 
 @pytest.mark.cap("wrong_root_cause")

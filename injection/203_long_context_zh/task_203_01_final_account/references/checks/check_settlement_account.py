@@ -50,7 +50,9 @@ def share(evidence, what, right):
     found, rows = table(evidence), evidence.reference_json("answers.json")["结算"]
     good = [row["分项"] for row in rows if row["分项"] in found and right(found[row["分项"]], row)]
     assert good, f"{what}：没有一个分项正确"
-    evidence.award(len(good) / len(rows))
+    wrong = "、".join(row["分项"] for row in rows if row["分项"] not in good)
+    told = f"{what}：{len(rows)} 个分项中 {len(good)} 个正确" + (f"；不对的：{wrong}" if wrong else "")
+    evidence.award(len(good) / len(rows), told)
 
 
 def same_day(value, expected):
@@ -97,7 +99,9 @@ def check_decisions(evidence):
     good = [number for number, decision in decisions.items()
             if any(decided(tail, decision) for line in lines if (tail := own_line(line, number)) is not None)]
     assert good, "结算说明里没有一单的金额和依据文件都正确"
-    evidence.award(len(good) / len(decisions))
+    wrong = "、".join(number for number in decisions if number not in good)
+    told = f"{len(decisions)} 单中 {len(good)} 单正确" + (f"；不对的：{wrong}" if wrong else "")
+    evidence.award(len(good) / len(decisions), told)
 
 
 def own_line(line, number):

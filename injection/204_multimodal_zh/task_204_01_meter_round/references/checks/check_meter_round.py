@@ -84,13 +84,18 @@ def bills_by_flat(evidence):
     return {flat_key(bill["房号"]): bill for bill in entries}
 
 
+def tally(what, good, expected):
+    missing = ", ".join(name for name in expected if name not in good)
+    return f"{what}: {len(good)} of {len(expected)}" + (f"; not {missing}" if missing else "")
+
+
 @pytest.mark.checkpoint("C1")
 def check_water_readings(evidence):
     meters = evidence.reference_json("answers.json")["meters"]
     rows = rows_by_meter(evidence)
     right = [m for m in WATER if near(rows.get(meter_key(m), {}).get("读数"), meters[m]["reading"], 0.0005)]
     assert right, "no water meter is in readings.csv with the reading it shows"
-    evidence.award(len(right) / len(WATER))
+    evidence.award(len(right) / len(WATER), tally("water meters right", right, WATER))
 
 
 @pytest.mark.checkpoint("C2")
@@ -99,7 +104,7 @@ def check_flats_by_colour(evidence):
     rows = rows_by_meter(evidence)
     right = [m for m in WATER if flat_key(rows.get(meter_key(m), {}).get("房号")) == meters[m]["flat"]]
     assert len(right) >= 2, f"only {len(right)} of 4 water meters stand beside the flat with the dot of their colour"
-    evidence.award(len(right) / len(WATER))
+    evidence.award(len(right) / len(WATER), tally("water meters right", right, WATER))
 
 
 @pytest.mark.checkpoint("C3")
@@ -111,7 +116,7 @@ def check_consumption(evidence):
         if near(rows.get(meter_key(meter), {}).get("用量"), answers["meters"][meter]["used"], 0.0015):
             share += 0.5 if meter == answers["swapped"] else 0.5 / 3
     assert share > 0, "the consumption of no water meter is right"
-    evidence.award(min(round(share, 6), 1.0))
+    evidence.award(min(round(share, 6), 1.0), "the swapped meter counts for half, the others for the rest")
 
 
 @pytest.mark.checkpoint("C4")
@@ -120,7 +125,8 @@ def check_staircase_dials(evidence):
     row = rows_by_meter(evidence).get(meter_key(stairs["meter"]))
     assert row, f"readings.csv has no row for the staircase meter {stairs['meter']}"
     assert near(row["读数"], stairs["reading"], 0.5), f"the dials were read as {row['读数']!r}"
-    evidence.award(1.0 if near(row["用量"], stairs["used"], 0.5) else 0.6)
+    used = near(row["用量"], stairs["used"], 0.5)
+    evidence.award(1.0 if used else 0.6, "dials read right" + ("" if used else ", consumption not"))
 
 
 @pytest.mark.checkpoint("C5")
@@ -136,7 +142,8 @@ def check_water_and_electricity(evidence):
     paid = [pair for pair in right if expected[pair[0]][pair[1]] > 0]
     counted = right if len(paid) >= 4 else paid
     assert counted, "no 水费 or 电费 is right to the cent"
-    evidence.award(min(round(sum(0.3 if pair == ("202", "水费") else 0.1 for pair in counted), 6), 1.0))
+    share = sum(0.3 if pair == ("202", "水费") else 0.1 for pair in counted)
+    evidence.award(min(round(share, 6), 1.0), f"{len(counted)} of {2 * len(FLATS)} items right")
 
 
 @pytest.mark.checkpoint("C6")
@@ -150,7 +157,9 @@ def check_repair_and_payers(evidence):
     printed, corrected = near(paid, 126, 0.005), near(paid, answers["bills"][flat]["维修费"], 0.005)
     assert printed or corrected, f"{flat} is charged {paid!r} for the repair"
     payers = all(answers["bills"][f]["payer"] in plain(bills.get(f, {}).get("付款人")) for f in FLATS)
-    evidence.award((0.7 if corrected else 0.3) + (0.3 if payers else 0.0))
+    told = "amount as corrected" if corrected else "amount as printed, not as corrected"
+    share = (0.7 if corrected else 0.3) + (0.3 if payers else 0.0)
+    evidence.award(share, told + ("" if payers else "; not every bill names who pays it"))
 
 
 @pytest.mark.checkpoint("C7")
@@ -164,7 +173,7 @@ def check_note(evidence):
     receipt = bool(re.search(r"116|壹佰壹拾陆", note))
     named = [name for name, found in (("leak", leak), ("swap", swap), ("receipt", receipt)) if found]
     assert named, "note.md names neither the water used in empty 201 nor the swapped meter nor the corrected receipt"
-    evidence.award(len(named) / 3)
+    evidence.award(len(named) / 3, tally("points named", named, ("leak", "swap", "receipt")))
 
 
 @pytest.mark.cap("invented_meters")
