@@ -135,8 +135,8 @@ def report(samples: Samples) -> None:
         for floor, target in (("floor2", "target 1.30"), ("floor1", "for information")):
             alone, together = wall[name] / wall[floor], wall[f"{name} x4"] / wall[f"{floor} x4"]
             line(f"  {TITLES[name].partition(', ')[2]} / {TITLES[floor]}", alone, together, f"times; {target}")
-    for name, target in (("nanobot 1", 2.0), ("nanobot 2", 3.0)):
-        line(f"{name} turn(s), overhead", wall[f"{name} overhead"], "", f"s of {wall[name]:.2f} s; target {target}")
+    for name, limit in (("nanobot 1", 2.0), ("nanobot 2", 3.0)):
+        line(f"{name} turn(s), overhead", wall[f"{name} overhead"], "", f"s of {wall[name]:.2f} s; target {limit}")
     for name in ("floor2", "oracle", "nanobot 1", "nanobot 2"):
         line(f"CPU of this process, {name}", cpu[name], cpu.get(f"{name} x4", ""), "s per task; target 0.15")
     line("CPU of all processes, one more task, pytest -n", cpu["pytest"], "", "s; target 0.15")

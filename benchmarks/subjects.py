@@ -22,12 +22,10 @@ from docker import APIClient
 from pytest_uniclaw.agents.registry import load_agent
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.budget import Budget
-from pytest_uniclaw.judge.supervisor import ChecksSupervisor
-from pytest_uniclaw.judge.user import TemplateSimulator
+from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
 from pytest_uniclaw.loop import run_attempt
 from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.models.client import GatewayAddress
-from pytest_uniclaw.sandbox.docker import DockerProvider
 from pytest_uniclaw.sandbox.images import image_tag
 from pytest_uniclaw.spec import AttemptSpec, RunContext
 from pytest_uniclaw.status import Status
@@ -100,7 +98,7 @@ def use_container(api: APIClient, image: str, command: list[str]) -> None:
     try:
         api.start(name)
         api.put_archive(name, "/tmp", archive("in/test_nothing.py", EMPTY_TEST))
-        execution = api.exec_create(name, command)
+        execution = api.exec_create(name, command)["Id"]
         api.exec_start(execution)
         if api.exec_inspect(execution)["ExitCode"] != 0:
             raise RuntimeError(f"{command} failed in {image}")
@@ -147,8 +145,9 @@ class Harness:
         """Run one attempt that must pass."""
         adapter = load_agent(agent)
         spec = AttemptSpec(
-            task=load_task(file), agent=adapter, provider=DockerProvider(), supervisor=ChecksSupervisor(),
-            simulator=TemplateSimulator(), budget=Budget(), run=RunContext("benchmark", self.root / "runs"),
+            task=load_task(file), agent=adapter, provider=load_provider("docker"),
+            supervisor=load_supervisor("checks"), simulator=load_simulator("template"), budget=Budget(),
+            run=RunContext("benchmark", self.root / "runs"),
             directory=self.root / "runs" / "a1" / agent / "m" / CATEGORY / file.stem / f"p1-{secrets.token_hex(3)}",
             model=ModelChoice("script", "scripted") if adapter.needs_model else None,
             gateway=self.gateway if adapter.needs_model else None,

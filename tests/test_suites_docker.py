@@ -35,9 +35,14 @@ pytestmark = pytest.mark.docker
 def run_suites(runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "suites", "-n", "2", "-p", "no:cacheprovider"]
     return subprocess.run(
-        [*command, f"--uniclaw-runs-dir={runs}", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False,
+        [*command, f"--uniclaw-runs-dir={runs}", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
 
 
 def attempts(runs: Path, agent: str) -> dict[tuple[str, int], tuple[Path, Attempt]]:
