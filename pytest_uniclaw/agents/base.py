@@ -44,18 +44,31 @@ class Finish:
 
 
 class Agent(Protocol):
-    """An executor's adapter.
+    """An executor's adapter."""
 
-    ``image`` names an image of the registry, ``memory`` its default limit in bytes, ``trusted`` says that it runs no
-    foreign decisions (oracle, nop) and ``needs_model`` that a gateway grant must be made for it.
-    """
+    @property
+    def name(self) -> str:
+        """The name that options, ids and records use."""
 
-    name: str
-    version: str
-    image: str
-    memory: int
-    trusted: bool
-    needs_model: bool
+    @property
+    def version(self) -> str:
+        """The release of the agent."""
+
+    @property
+    def image(self) -> str:
+        """An image of the registry."""
+
+    @property
+    def memory(self) -> int:
+        """The default memory limit in bytes."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it runs no foreign decisions, as the oracle and nop."""
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a gateway grant must be made for it."""
 
     def prepare(self, sandbox: Sandbox, task: Task, access: ModelAccess | None) -> None:
         """Write configuration and links into a fresh sandbox, before the first turn."""

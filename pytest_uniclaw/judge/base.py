@@ -56,8 +56,13 @@ class Case:
 class Supervisor(Protocol):
     """A hidden grader, a frozen and picklable value. ``name`` and ``version`` stand in every result."""
 
-    name: str
-    version: str
+    @property
+    def name(self) -> str:
+        """The name that options and records use."""
+
+    @property
+    def version(self) -> str:
+        """Changes when the same input may give another answer."""
 
     def assess(self, case: Case) -> Assessment:
         """Judge every checkpoint and cap. Raises :class:`~pytest_uniclaw.errors.GradingError` when it cannot."""
@@ -75,8 +80,13 @@ class Visible:
 class Simulator(Protocol):
     """A simulated user, a frozen and picklable value; its arguments cannot carry hidden data (invariant 1)."""
 
-    name: str
-    version: str
+    @property
+    def name(self) -> str:
+        """The name that options and records use."""
+
+    @property
+    def version(self) -> str:
+        """Changes when the same input may give another answer."""
 
     def reply(self, view: PublicView, visible: Visible, handoff: Handoff, history: Sequence[str]) -> str:
         """Return the candidate for the next user message; raises :class:`~pytest_uniclaw.errors.SimulatorError`."""

@@ -210,8 +210,13 @@ class SandboxProvider(Protocol):
     ``trusted_only`` providers run only agents the operator trusts.
     """
 
-    name: str
-    trusted_only: bool
+    @property
+    def name(self) -> str:
+        """The name that options and records use."""
+
+    @property
+    def trusted_only(self) -> bool:
+        """Whether it runs only agents that the operator trusts."""
 
     def open(self, spec: SandboxSpec) -> AbstractContextManager[Sandbox]:
         """Provision; on exit remove everything, whatever happened."""
