@@ -13,7 +13,7 @@ from pytest_uniclaw.agents.base import Agent
 from pytest_uniclaw.agents.registry import load_agent
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.budget import Budget
-from pytest_uniclaw.collection import TaskItem
+from pytest_uniclaw.collection import CUSTOM, TaskItem
 from pytest_uniclaw.errors import SettingsError, TaskUnavailable
 from pytest_uniclaw.executor import Executor
 from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
@@ -122,7 +122,8 @@ def artifacts(request: pytest.FixtureRequest, task: Task, uniclaw_parts: Parts, 
     item: TaskItem = request.node
     agent = uniclaw_parts.agent
     slug = item.model.slug if agent.needs_model else "no-model"
-    return task_directory(uniclaw_run.directory, item.number, agent.name, slug, task.category, task.task_id)
+    backend = reference_of(item) or agent.name
+    return task_directory(uniclaw_run.directory, item.number, backend, slug, task.category, task.task_id)
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ def attempt_spec(
         task=dataclasses.replace(task, services=services), agent=parts.agent,
         provider=load_provider(settings.sandbox), supervisor=parts.supervisor, simulator=parts.simulator,
         budget=parts.budget, run=uniclaw_run.context, number=item.number, directory=artifacts, model=model,
-        gateway=uniclaw_run.gateway if model else None,
+        gateway=uniclaw_run.gateway if model else None, reference=reference_of(item),
     )  # fmt: skip
 
 
@@ -196,6 +197,11 @@ def uniclaw_attempt(
         raise_outcome(record)
 
     return run
+
+
+def reference_of(item: TaskItem) -> str:
+    """Return how the user named an item's agent; empty for an agent that only a conftest knows."""
+    return "" if item.agent_name == CUSTOM else item.agent_name
 
 
 def _skip_unavailable(item: TaskItem, task: Task, context: RunContext) -> None:

@@ -71,7 +71,7 @@ def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, 
     flags += [flag for flag, value in (("usage_unknown", calls), ("digests_unknown", known)) if value is None]
     return Attempt(
         attempt_id=spec.attempt_id, task_id=spec.task.task_id, category=spec.task.category,
-        capability=spec.task.capability, language=spec.task.language, agent=spec.agent.name,
+        capability=spec.task.capability, language=spec.task.language, agent=spec.reference or spec.agent.name,
         model=spec.model.label if spec.model else "", number=spec.number, status=status, score=score,
         threshold=spec.task.threshold, reason=_reason(status, score, course, last, turns),
         started=started.isoformat(timespec="seconds"), ended=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -53,6 +53,7 @@ class AttemptSpec:
     """One attempt to run: ``run_attempt(spec)`` needs nothing else.
 
     ``model`` and ``gateway`` are None for an agent that needs no model. ``directory`` is the attempt's own folder.
+    ``reference`` is how the user named the agent (``nanobot@0.3.5``), so that two releases stay apart in one session.
     """
 
     task: Task
@@ -66,6 +67,7 @@ class AttemptSpec:
     number: int = 1
     model: ModelChoice | None = None
     gateway: GatewayAddress | None = None
+    reference: str = ""
 
     @property
     def attempt_id(self) -> str:

@@ -93,6 +93,15 @@ def test_nothing_passed_is_never_exit_0(tmp_path: Path) -> None:
     assert run_suites(tmp_path, *nop, "--runxfail").returncode == 1
 
 
+def test_two_releases_stay_apart(tmp_path: Path) -> None:
+    done = run_suites(tmp_path, "--agent=nanobot,nanobot@0.3.5", "--model=script", "-k", "task_204_01")
+    assert done.returncode == 0, done.stdout
+    for agent in ("nanobot", "nanobot@0.3.5"):
+        (key,) = attempts(tmp_path, agent)
+        assert key == ("task_204_01_meter_round", 1)
+    assert len(list((tmp_path / "latest").resolve().glob("a1/*/scripted/*/*/summary.json"))) == 2
+
+
 def test_repeats_end_alike(tmp_path: Path) -> None:
     done = run_suites(tmp_path, "--agent=nanobot", "--model=script", "--attempts=2", "-k", "meter or 102_01 or 105_01")
     ends = {key: a.status.value for key, (_, a) in attempts(tmp_path, "nanobot").items()}
