@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from pytest_uniclaw.errors import GradingError
-from pytest_uniclaw.rubric import Rubric
+from pytest_uniclaw.rubric import WEIGHT_TOLERANCE, Rubric
 
 SCORE_DIGITS = 6
 """Scores are rounded to this many decimals, so that ten weights of 0.1 reach exactly 1."""
@@ -150,12 +150,14 @@ def compute_verdict(
     """Turn an assessment into the verdict of one turn.
 
     ``finished`` says whether the executor finished the turn: an unfinished turn never passes. Raises
-    :class:`GradingError` when a checkpoint is missing, doubled, unknown, unjudged or out of range.
+    :class:`GradingError` when a checkpoint is missing, doubled, unknown, unjudged or out of range,
+    or when the weights do not sum to 1.
     """
+    _refuse_weights(rubric)
     checkpoints = _score_checkpoints(rubric, assessment)
     caps = _score_caps(rubric, assessment)
     total = round(math.fsum(c.earned for c in checkpoints), SCORE_DIGITS)
-    score = min([total, *(c.value for c in caps if c.triggered)])
+    score = min([1.0, total, *(c.value for c in caps if c.triggered)])
     decision, state, recoverable = _decide(score, threshold, bool(assessment.fatal), followups_left, finished)
     return Verdict(
         decision=decision,
@@ -192,6 +194,15 @@ def _decide(
     if score >= threshold:
         return Decision.PASS, AttemptState.COMPLETE_AND_PASSED, True
     return Decision.CONTINUE, AttemptState.INCOMPLETE, followups_left > 0
+
+
+def _refuse_weights(rubric: Rubric) -> None:
+    """Raise GradingError for weights that do not sum to 1: a score over them would be no share of anything."""
+    if abs(rubric.weight_sum - 1.0) > WEIGHT_TOLERANCE:
+        line = rubric.checkpoints[0].line if rubric.checkpoints else 0
+        raise GradingError(
+            f"eval_rule.md line {line}: the weights sum to {rubric.weight_sum:g}, not to 1.00; `uniclaw lint` says more"
+        )
 
 
 def _score_checkpoints(rubric: Rubric, assessment: Assessment) -> tuple[CheckpointScore, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pytest_uniclaw.errors import GradingError
-from pytest_uniclaw.rubric import Cap, Checkpoint, Rubric
+from pytest_uniclaw.rubric import Cap, Checkpoint, Rubric, parse_rubric
 from pytest_uniclaw.verdict import (
     Assessment,
     AttemptState,
@@ -154,3 +154,12 @@ def test_a_handoff_has_four_fields_and_takes_no_other() -> None:
         Handoff.model_validate(
             {"verdict": "continue", "attempt_state": "incomplete", "recoverable": True, "score": 0.1, "rationale": "x"}
         )
+
+
+@pytest.mark.parametrize("weights", [(0.9, 0.3), (0.6, 0.3), (0.4,), ()])
+def test_weights_that_do_not_sum_to_1_give_no_score(weights: tuple[float, ...]) -> None:
+    text = "\n".join(f"- **{weight:.2f} — C{n} Name.** text" for n, weight in enumerate(weights, start=1))
+    rubric = parse_rubric(f"# Rule\n\n## 5. Checkpoints\n\n{text}\n")
+    judged = tuple(Judgement(checkpoint=c.id, state=State.MET, fraction=1.0) for c in rubric.checkpoints)
+    with pytest.raises(GradingError, match="the weights sum to"):
+        compute_verdict(rubric, Assessment(judgements=judged), threshold=0.9, followups_left=0, finished=True)
