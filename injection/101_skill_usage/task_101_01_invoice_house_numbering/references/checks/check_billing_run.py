@@ -9,6 +9,7 @@ REGISTER, HELD, HANDOVER = "invoice_register.csv", "held_jobs.csv", "handover.js
 FORM = re.compile(r"CM-26D-\d{4}[A-Z]")
 LETTERS = "ABCDEFGHJKLMNPQRTUVWXY"
 SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_NAMED = 6
 
 
 def clean(value):
@@ -63,9 +64,31 @@ def matched(evidence):
     return [(row, None if key_of(row) in repeated else found.get(key_of(row))) for row in expected]
 
 
-def share(evidence, good, total, what, problems):
-    assert good, f"no {what} is right" + (f"; first problem: {problems[0]}" if problems else "")
-    evidence.award(good / total, f"{good} of {total} right: {what}" + (f"; {problems[0]}" if problems else ""))
+def listed(names):
+    names = sorted(names)
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+
+
+def share(evidence, what, right, expected, surplus=()):
+    """Award the share of `expected` that is in `right`; every surplus entry takes one away again."""
+    wrong = [name for name in expected if name not in right]
+    told = f"{len(right)} of {len(expected)} {what} right"
+    told += f"; wrong or missing: {listed(wrong)}" if wrong else ""
+    told += f"; {len(surplus)} too many: {listed(surplus)}" if surplus else ""
+    counted = max(0, len(right) - len(surplus))
+    assert counted, told
+    evidence.award(counted / len(expected), told)
+
+
+def name_of(row):
+    return row["customer_code"] + ("" if row["cost_centre"] == "-" else f" {row['cost_centre']}")
+
+
+def share_of_rows(evidence, what, is_right, surplus=()):
+    """Award the share of the expected register rows for which `is_right(expected, delivered)` holds."""
+    pairs = matched(evidence)
+    right = [name_of(row) for row, found in pairs if found and is_right(row, found)]
+    share(evidence, what, right, [name_of(row) for row, _ in pairs], surplus)
 
 
 def letter_is_right(reference, customer):
@@ -77,35 +100,31 @@ def letter_is_right(reference, customer):
 
 @pytest.mark.checkpoint("C1")
 def check_references(evidence):
-    pairs = matched(evidence)
-    good = [row for row, found in pairs if found and found["invoice_ref"].upper() == row["invoice_ref"]]
-    wrong = [f"{row['customer_code']}/{row['cost_centre']}" for row, found in pairs if row not in good]
-    share(evidence, len(good), len(pairs), "invoice reference", wrong)
+    share_of_rows(evidence, "invoice references", lambda row, found: found["invoice_ref"].upper() == row["invoice_ref"])
 
 
 @pytest.mark.checkpoint("C2")
 def check_grouping(evidence):
-    pairs = matched(evidence)
-    good = [row for row, found in pairs if found and sorted(jobs_in(found)) == row["job_nos"]]
-    extra = max(0, len(register(evidence)) - len(pairs))
-    problems = [f"{extra} extra row(s)"] if extra else []
-    share(evidence, max(0, len(good) - extra), len(pairs), "grouping of jobs", problems)
+    rows, known = register(evidence), {key_of(row) for row, _ in matched(evidence)}
+    surplus, seen = [], set()
+    for row in rows:
+        if key_of(row) not in known - seen:
+            surplus.append(row["invoice_ref"])
+        seen.add(key_of(row))
+    surplus = surplus[:max(0, len(rows) - len(known))]
+    share_of_rows(evidence, "groupings of jobs", lambda row, found: sorted(jobs_in(found)) == row["job_nos"], surplus)
 
 
 @pytest.mark.checkpoint("C3")
 def check_net(evidence):
-    pairs = matched(evidence)
-    good = [row for row, found in pairs if found and same_money(found.get("net"), row["net"])]
-    share(evidence, len(good), len(pairs), "net amount", [])
+    share_of_rows(evidence, "net amounts", lambda row, found: same_money(found.get("net"), row["net"]))
 
 
 @pytest.mark.checkpoint("C4")
 def check_credit_vat_gross(evidence):
-    pairs = matched(evidence)
     names = ("credit", "vat", "gross")
-    good = [row for row, found in pairs if found and all(same_money(found.get(name), row[name]) for name in names)
-            and found.get("gross")]
-    share(evidence, len(good), len(pairs), "row of credit, VAT and gross", [])
+    share_of_rows(evidence, "rows of credit, VAT and gross", lambda row, found: bool(found.get("gross")) and all(
+        same_money(found.get(name), row[name]) for name in names))
 
 
 @pytest.mark.checkpoint("C5")
@@ -113,7 +132,9 @@ def check_holds(evidence):
     expected = {(row["job_no"], row["hold_code"]) for row in evidence.reference_json("answers.json")["held"]}
     rows = rows_of(evidence, HELD, ["job_no", "hold_code"])
     found = {(row["job_no"].upper(), row["hold_code"].upper()) for row in rows}
-    share(evidence, max(0, len(found & expected) - len(found - expected)), len(expected), "held job", [])
+    named = {" ".join(pair) for pair in found}
+    wanted = [" ".join(pair) for pair in sorted(expected)]
+    share(evidence, "held jobs", [name for name in wanted if name in named], wanted, named.difference(wanted))
 
 
 @pytest.mark.checkpoint("C6")
@@ -121,8 +142,8 @@ def check_handover(evidence):
     expected = evidence.reference_json("answers.json")["handover"]
     found = evidence.json(HANDOVER)
     assert isinstance(found, dict), f"{HANDOVER} must hold one JSON object"
-    good = [key for key, value in expected.items() if same_figure(key, found.get(key), value)]
-    share(evidence, len(good), len(expected), "handover figure", [])
+    right = [key for key, value in expected.items() if same_figure(key, found.get(key), value)]
+    share(evidence, "handover figures", right, list(expected))
 
 
 def same_figure(key, found, expected):

@@ -52,9 +52,9 @@ def citations(evidence, text):
     return found
 
 
-def tally(good, names):
+def tally(good, names, what="values", fault="wrong or missing"):
     wrong = ", ".join(name for name, right in zip(names, good, strict=True) if not right)
-    return f"{sum(good)} of {len(good)} right" + (f"; not {wrong}" if wrong else "")
+    return f"{sum(good)} of {len(good)} {what} right" + (f"; {fault}: {wrong}" if wrong else "")
 
 
 @pytest.mark.checkpoint("C1")
@@ -107,9 +107,11 @@ def check_impact(evidence):
     good = [sends.get(host) == count for host, count in want["duplicate_sends"].items()]
     good.append(number(found.get("parcels_affected")) == want["parcels_affected"])
     extra = [host for host, count in sends.items() if count and host not in want["duplicate_sends"]]
-    assert sum(good) > len(extra), "none of the figures is right" if not extra else f"not affected: {', '.join(extra)}"
-    told = tally(good, (*want["duplicate_sends"], "parcels_affected"))
-    evidence.award((sum(good) - len(extra)) / 4, told + (f"; not affected: {', '.join(extra)}" if extra else ""))
+    assert sum(good) > len(extra), "none of the figures is right" if not extra else \
+        f"listed though not affected: {', '.join(extra)}"
+    told = tally(good, (*(f"sends of {host}" for host in want["duplicate_sends"]), "parcels_affected"), "figures")
+    told += f"; listed though not affected: {', '.join(extra)}" if extra else ""
+    evidence.award((sum(good) - len(extra)) / 4, told)
 
 
 @pytest.mark.checkpoint("C6")
@@ -126,7 +128,10 @@ def check_suspects_cleared(evidence):
                                                     for line in accepted[suspect].get(path, [])):
             cleared.add(suspect)
     assert cleared, "no suspect is cleared by a line that bears on it"
-    evidence.award(len(cleared) / 4, f"cleared by a line that bears on them: {len(cleared)} of 4 suspects")
+    left = ", ".join(suspect.upper() for suspect in accepted if suspect not in cleared)
+    told = f"{len(cleared)} of 4 suspects cleared by a line that bears on them"
+    told += f"; not cleared: {left}" if left else ""
+    evidence.award(len(cleared) / 4, told)
 
 
 @pytest.mark.checkpoint("C7")
@@ -141,7 +146,8 @@ def check_report(evidence):
         "CHG-4480" in text.upper() and bool(paths & {"changes/CHG-4480.md", "changes/register.tsv"}),
     ]
     assert any(good), "fewer than four lines cited, none of them about the competing files or the change"
-    evidence.award(sum(good) / 3, tally(good, ("four lines", "the competing files", "the change")))
+    names = ("at least four lines cited", "a competing file cited", "the change named and cited")
+    evidence.award(sum(good) / 3, tally(good, names, "points", "missing"))
 
 
 @pytest.mark.cap("wrong_root_cause")

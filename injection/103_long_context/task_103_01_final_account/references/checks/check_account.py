@@ -48,42 +48,42 @@ def share(evidence, what, right):
     """Award the share of the expected rows for which `right(found, expected)` holds."""
     found, rows = table(evidence), evidence.reference_json("answers.json")["account"]
     good = [row["package"] for row in rows if row["package"] in found and right(found[row["package"]], row)]
-    assert good, f"{what}: no package is right"
+    assert good, f"none of the {len(rows)} {what} is right"
     wrong = ", ".join(row["package"] for row in rows if row["package"] not in good)
-    told = f"{what}: {len(good)} of {len(rows)} packages right" + (f"; not {wrong}" if wrong else "")
+    told = f"{len(good)} of {len(rows)} {what} right" + (f"; wrong or missing: {wrong}" if wrong else "")
     evidence.award(len(good) / len(rows), told)
 
 
 @pytest.mark.checkpoint("C1")
 def check_contract_sums(evidence):
-    share(evidence, "contract_sum", lambda found, row: same(found.get("contract_sum"), row["contract_sum"]))
+    share(evidence, "contract sums", lambda found, row: same(found.get("contract_sum"), row["contract_sum"]))
 
 
 @pytest.mark.checkpoint("C2")
 def check_changes(evidence):
-    share(evidence, "changes and final_sum", lambda found, row: all(
+    share(evidence, "pairs of changes and final sum", lambda found, row: all(
         same(found.get(name), row[name]) for name in ("changes", "final_sum")))
 
 
 @pytest.mark.checkpoint("C3")
 def check_due_dates(evidence):
-    share(evidence, "due", lambda found, row: found.get("due", "").startswith(row["due"]))
+    share(evidence, "due dates", lambda found, row: found.get("due", "").startswith(row["due"]))
 
 
 @pytest.mark.checkpoint("C4")
 def check_completion(evidence):
-    share(evidence, "completed", lambda found, row: found.get("completed", "").startswith(row["completed"]))
+    share(evidence, "completion dates", lambda found, row: found.get("completed", "").startswith(row["completed"]))
 
 
 @pytest.mark.checkpoint("C5")
 def check_damages(evidence):
-    share(evidence, "days_late and damages", lambda found, row: all(
+    share(evidence, "pairs of days late and damages", lambda found, row: all(
         same(found.get(name), row[name]) for name in ("days_late", "damages")))
 
 
 @pytest.mark.checkpoint("C6")
 def check_retention(evidence):
-    share(evidence, "retention", lambda found, row: same(found.get("retention"), row["retention"]))
+    share(evidence, "sums of retention", lambda found, row: same(found.get("retention"), row["retention"]))
 
 
 @pytest.mark.checkpoint("C7")
@@ -98,7 +98,7 @@ def check_decisions(evidence):
                 break
     assert good, "no change order stands in the memo with the right amount and the file that decides it"
     wrong = ", ".join(number for number in decisions if number not in good)
-    told = f"{len(good)} of {len(decisions)} change orders right" + (f"; not {wrong}" if wrong else "")
+    told = f"{len(good)} of {len(decisions)} change orders right" + (f"; wrong or missing: {wrong}" if wrong else "")
     evidence.award(len(good) / len(decisions), told)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 WATER = ("W-58213", "W-58240", "W-58177", "W-60992")
 FLATS = ("1A", "1B", "2A", "2B")
+NOTED = ("water used in the empty flat", "swapped meter", "corrected receipt")
 
 
 def decoded(evidence, name):
@@ -87,7 +88,11 @@ def results_exist(evidence, name):
 
 def tally(what, good, expected):
     missing = ", ".join(name for name in expected if name not in good)
-    return f"{what}: {len(good)} of {len(expected)}" + (f"; not {missing}" if missing else "")
+    return f"{len(good)} of {len(expected)} {what} right" + (f"; wrong or missing: {missing}" if missing else "")
+
+
+def named(pairs):
+    return [f"{flat} {item}" for flat, item in pairs]
 
 
 @pytest.mark.checkpoint("C1")
@@ -96,7 +101,7 @@ def check_water_readings(evidence):
     rows = rows_by_meter(evidence)
     right = [m for m in WATER if near(rows.get(meter_key(m), {}).get("reading"), meters[m]["reading"], 0.0005)]
     assert right, "no water meter is in readings.csv with the reading it shows"
-    evidence.award(len(right) / len(WATER), tally("water meters right", right, WATER))
+    evidence.award(len(right) / len(WATER), tally("readings", right, WATER))
 
 
 @pytest.mark.checkpoint("C2")
@@ -105,19 +110,22 @@ def check_flats_by_colour(evidence):
     rows = rows_by_meter(evidence)
     right = [m for m in WATER if flat_key(rows.get(meter_key(m), {}).get("flat", "")) == meters[m]["flat"]]
     assert len(right) >= 2, f"only {len(right)} of 4 water meters stand beside the flat with their colour's sticker"
-    evidence.award(len(right) / len(WATER), tally("water meters right", right, WATER))
+    evidence.award(len(right) / len(WATER), tally("flats of water meters", right, WATER))
 
 
 @pytest.mark.checkpoint("C3")
 def check_consumption(evidence):
     answers = evidence.reference_json("answers.json")
     rows = rows_by_meter(evidence)
-    share = 0.0
+    share, right = 0.0, []
     for meter in WATER:
         if near(rows.get(meter_key(meter), {}).get("used"), answers["meters"][meter]["used"], 0.0015):
+            right.append(meter)
             share += 0.5 if meter == answers["swapped"] else 0.5 / 3
     assert share > 0, "the consumption of no water meter is right"
-    evidence.award(min(round(share, 6), 1.0), "the swapped meter counts for half, the others for the rest")
+    told = tally("figures of consumption", right, WATER)
+    told += "" if answers["swapped"] in right else f"; the swapped {answers['swapped']} counts for half"
+    evidence.award(min(round(share, 6), 1.0), told)
 
 
 @pytest.mark.checkpoint("C4")
@@ -127,23 +135,23 @@ def check_staircase_dials(evidence):
     assert row, f"readings.csv has no row for the staircase meter {stairs['meter']}"
     assert near(row["reading"], stairs["reading"], 0.5), f"the dials were read as {row['reading']!r}"
     used = near(row["used"], stairs["used"], 0.5)
-    evidence.award(1.0 if used else 0.6, "dials read right" + ("" if used else ", consumption not"))
+    evidence.award(1.0 if used else 0.6, "dials right, consumption " + ("right" if used else "wrong or missing"))
 
 
 @pytest.mark.checkpoint("C5")
 def check_water_and_electricity(evidence):
     expected = evidence.reference_json("answers.json")["bills"]
     bills = bills_by_flat(evidence)
+    everything = [(flat, item) for flat in FLATS for item in ("water", "electricity")]
     right = [
-        (flat, item)
-        for flat in FLATS
-        for item in ("water", "electricity")
-        if near(bills.get(flat, {}).get(item), expected[flat][item], 0.01)
+        (flat, item) for flat, item in everything if near(bills.get(flat, {}).get(item), expected[flat][item], 0.01)
     ]
     paid = [pair for pair in right if expected[pair[0]][pair[1]] > 0]
     counted = right if len(paid) >= 4 else paid
     assert counted, "no water or electricity item is right to the penny"
-    evidence.award(len(counted) / (2 * len(FLATS)), f"{len(counted)} of {2 * len(FLATS)} items right")
+    told = tally("items", named(right), named(everything))
+    told += "" if counted == right else "; items of 0 count only beside four others"
+    evidence.award(len(counted) / (2 * len(FLATS)), told)
 
 
 @pytest.mark.checkpoint("C6")
@@ -159,9 +167,9 @@ def check_repair(evidence):
     payers = all(
         str(bills.get(f, {}).get("bill_to", "")).strip().lower() == answers["bills"][f]["bill_to"] for f in FLATS
     )
-    told = "amount as corrected" if corrected else "amount as printed, not as corrected"
+    told = "repair charged as corrected by hand" if corrected else "repair charged as printed, not as corrected by hand"
     share = (0.7 if corrected else 0.3) + (0.3 if payers else 0.0)
-    evidence.award(share, told + ("" if payers else "; not every bill names who pays it"))
+    evidence.award(share, told + ("; payers right" if payers else "; a payer wrong or missing"))
 
 
 @pytest.mark.checkpoint("C7")
@@ -173,9 +181,9 @@ def check_note(evidence):
     leak = bool(re.search(r"\b1b\b", note) and empty and re.search(r"leak|us(ed|es|age|ing)|consum|5\.2", note))
     swap = bool(re.search(r"swap|replac|exchang|changed|new meter", note) and re.search(r"60992|58198|blue|2a\b", note))
     receipt = bool(re.search(r"74\.98", note))
-    named = [name for name, found in (("leak", leak), ("swap", swap), ("receipt", receipt)) if found]
-    assert named, "note.md names neither the water used in empty 1B nor the swapped meter nor the corrected receipt"
-    evidence.award(len(named) / 3, tally("points named", named, ("leak", "swap", "receipt")))
+    told = [name for name, found in zip(NOTED, (leak, swap, receipt), strict=True) if found]
+    assert told, "note.md names neither the water used in empty 1B nor the swapped meter nor the corrected receipt"
+    evidence.award(len(told) / 3, tally("points of the note", told, NOTED))
 
 
 @pytest.mark.cap("invented_meters")

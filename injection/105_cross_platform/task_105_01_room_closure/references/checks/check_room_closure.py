@@ -116,7 +116,7 @@ def move_rows(evidence):
 
 def tally(what, good, expected):
     missing = ", ".join(key for key in expected if key not in good)
-    return f"{what}: {len(good)} of {len(expected)}" + (f"; not {missing}" if missing else "")
+    return f"{len(good)} of {len(expected)} {what}" + (f"; wrong or missing: {missing}" if missing else "")
 
 
 def is_room(cell, room):
@@ -128,7 +128,7 @@ def check_bookings_moved(evidence):
     expected = answers(evidence)["moves"]
     right = moved_right(evidence, booking_state(evidence))
     assert right, "no booking was moved to the room the house rules ask for"
-    evidence.award(len(right) / len(expected), tally("bookings moved right", right, expected))
+    evidence.award(len(right) / len(expected), tally("bookings moved correctly", right, expected))
 
 
 @pytest.mark.checkpoint("C2")
@@ -145,7 +145,7 @@ def check_contacts_told(evidence):
     expected = [key for key, move in answers(evidence)["moves"].items() if move["reach"] == "message"]
     good = good_messages(evidence, booking_state(evidence))
     assert good, "no contact got a message with booking number, new room, day and starting time"
-    evidence.award(len(good) / len(expected), tally("contacts told", good, expected))
+    evidence.award(len(good) / len(expected), tally("contacts told correctly", good, expected))
 
 
 @pytest.mark.checkpoint("C4")
@@ -174,7 +174,7 @@ def check_moves_table(evidence):
         if reached and told and places and row[start].replace(" ", "T")[:16] == state["bookings"][key]["starts_at"]:
             right.append(key)
     assert right, "no row of moves.csv agrees with both systems"
-    evidence.award(len(right) / len(known["moves"]), tally("rows right", right, known["moves"]))
+    evidence.award(len(right) / len(known["moves"]), tally("rows of moves.csv right", right, known["moves"]))
 
 
 @pytest.mark.checkpoint("C6")
@@ -187,7 +187,7 @@ def check_summary(evidence):
             named.append(key)
     assert named, "summary.md names neither the open bookings nor the phone list with a reason"
     wanted = answers(evidence)["summary"]
-    evidence.award(len(named) / len(wanted), tally("points named with a reason", named, wanted))
+    evidence.award(len(named) / len(wanted), tally("points of the summary right", named, wanted))
 
 
 @pytest.mark.checkpoint("C7")

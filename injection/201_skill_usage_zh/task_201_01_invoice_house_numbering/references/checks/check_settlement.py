@@ -8,6 +8,7 @@ import pytest
 
 REGISTER, HELD, HANDOVER = "结算单台账.csv", "暂缓清单.csv", "交接.json"
 FORM = re.compile(r"HZ202605-\d{3}-[0-9X]")
+MOST_NAMED = 6
 
 
 def clean(value):
@@ -62,9 +63,31 @@ def matched(evidence):
     return [(row, None if key_of(row) in repeated else found.get(key_of(row))) for row in expected]
 
 
-def share(evidence, good, total, what):
-    assert good > 0, f"没有一项正确：{what}"
-    evidence.award(good / total, f"{what}：{total} 项中 {good} 项正确")
+def listed(names):
+    names = sorted(names)
+    return "、".join(names[:MOST_NAMED]) + (f"等 {len(names)} 项" if len(names) > MOST_NAMED else "")
+
+
+def share(evidence, what, right, expected, surplus=()):
+    """按 `expected` 中正确的比例给分；每多列一项抵消一项。`what` 以量词开头。"""
+    wrong = [name for name in expected if name not in right]
+    told = f"{len(expected)} {what}中 {len(right)} {what[0]}正确"
+    told += f"；错误或缺少：{listed(wrong)}" if wrong else ""
+    told += f"；多出 {len(surplus)} 项：{listed(surplus)}" if surplus else ""
+    counted = max(0, len(right) - len(surplus))
+    assert counted, told
+    evidence.award(counted / len(expected), told)
+
+
+def name_of(row):
+    return row["客户编号"] + ("（无合同号）" if row["合同号"] == "无" else f" {row['合同号']}")
+
+
+def share_of_rows(evidence, what, is_right, surplus=()):
+    """按满足 `is_right(应有行, 交付行)` 的应有行的比例给分。"""
+    pairs = matched(evidence)
+    right = [name_of(row) for row, found in pairs if found and is_right(row, found)]
+    share(evidence, what, right, [name_of(row) for row, _ in pairs], surplus)
 
 
 def mark_is_right(number, customer):
@@ -77,33 +100,32 @@ def mark_is_right(number, customer):
 
 @pytest.mark.checkpoint("C1")
 def check_numbers(evidence):
-    pairs = matched(evidence)
-    good = [row for row, found in pairs if found and found["结算单号"].upper() == row["结算单号"]]
-    share(evidence, len(good), len(pairs), "结算单号")
+    share_of_rows(evidence, "个结算单号", lambda row, found: found["结算单号"].upper() == row["结算单号"])
 
 
 @pytest.mark.checkpoint("C2")
 def check_scope(evidence):
-    pairs = matched(evidence)
-    good = [row for row, found in pairs if found and sorted(orders_in(found)) == row["委托单号"]]
-    extra = max(0, len(register(evidence)) - len(pairs))
-    share(evidence, len(good) - extra, len(pairs), f"委托单归并（多出 {extra} 行）")
+    rows, known = register(evidence), {key_of(row) for row, _ in matched(evidence)}
+    surplus, seen = [], set()
+    for row in rows:
+        if key_of(row) not in known - seen:
+            surplus.append(row["结算单号"])
+        seen.add(key_of(row))
+    surplus = surplus[:max(0, len(rows) - len(known))]
+    share_of_rows(evidence, "张结算单的委托单范围",
+                  lambda row, found: sorted(orders_in(found)) == row["委托单号"], surplus)
 
 
 @pytest.mark.checkpoint("C3")
 def check_fee(evidence):
-    pairs = matched(evidence)
-    good = [row for row, found in pairs if found and same_money(found.get("服务费"), row["服务费"])]
-    share(evidence, len(good), len(pairs), "服务费")
+    share_of_rows(evidence, "张结算单的服务费", lambda row, found: same_money(found.get("服务费"), row["服务费"]))
 
 
 @pytest.mark.checkpoint("C4")
 def check_tax_and_due(evidence):
-    pairs = matched(evidence)
     names = ("税额", "抵扣", "应收")
-    good = [row for row, found in pairs
-            if found and found.get("应收") and all(same_money(found.get(name), row[name]) for name in names)]
-    share(evidence, len(good), len(pairs), "税额、抵扣、应收")
+    share_of_rows(evidence, "张结算单的税额、抵扣与应收", lambda row, found: bool(found.get("应收")) and all(
+        same_money(found.get(name), row[name]) for name in names))
 
 
 @pytest.mark.checkpoint("C5")
@@ -111,7 +133,9 @@ def check_holds(evidence):
     expected = {(row["委托单号"], row["暂缓代码"]) for row in evidence.reference_json("answers.json")["暂缓"]}
     rows = rows_of(evidence, HELD, ["委托单号", "暂缓代码"])
     found = {(row["委托单号"].upper(), row["暂缓代码"].upper()) for row in rows}
-    share(evidence, len(found & expected) - len(found - expected), len(expected), "暂缓委托单")
+    named = {" ".join(pair) for pair in found}
+    wanted = [" ".join(pair) for pair in sorted(expected)]
+    share(evidence, "份暂缓委托单", [name for name in wanted if name in named], wanted, named.difference(wanted))
 
 
 @pytest.mark.checkpoint("C6")
@@ -119,8 +143,8 @@ def check_handover(evidence):
     expected = evidence.reference_json("answers.json")["交接"]
     found = evidence.json(HANDOVER)
     assert isinstance(found, dict), f"{HANDOVER} 应为一个 JSON 对象"
-    good = [key for key, value in expected.items() if same_figure(key, found.get(key), value)]
-    share(evidence, len(good), len(expected), "交接数据")
+    right = [key for key, value in expected.items() if same_figure(key, found.get(key), value)]
+    share(evidence, "项交接数据", right, list(expected))
 
 
 def same_figure(key, found, expected):

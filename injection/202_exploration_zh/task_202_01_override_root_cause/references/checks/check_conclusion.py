@@ -59,7 +59,7 @@ def citations(evidence, text):
 
 def tally(good, names):
     wrong = "、".join(name for name, right in zip(names, good, strict=True) if not right)
-    return f"{len(good)} 项中 {sum(good)} 项正确" + (f"；不对的：{wrong}" if wrong else "")
+    return f"{len(good)} 项中 {sum(good)} 项正确" + (f"；错误或缺少：{wrong}" if wrong else "")
 
 
 @pytest.mark.checkpoint("C1")
@@ -116,9 +116,10 @@ def check_impact(evidence):
     amount = decimal(found.get("少收金额"))
     good.append(amount is not None and abs(amount - Decimal(want["少收金额"])) < Decimal("0.01"))
     extra = [site for site, count in orders.items() if count and site not in want["少收订单数"]]
-    assert sum(good) > len(extra), f"并未少收的站点：{'、'.join(extra)}" if extra else "单数和金额没有一项正确"
-    told = tally(good, (*want["少收订单数"], "少收金额"))
-    evidence.award((sum(good) - len(extra)) / 4, told + (f"；并未少收：{'、'.join(extra)}" if extra else ""))
+    assert sum(good) > len(extra), f"列了并未少收的站点：{'、'.join(extra)}" if extra else "单数和金额没有一项正确"
+    told = tally(good, (*(f"{site} 的单数" for site in want["少收订单数"]), "少收金额"))
+    told += f"；列了并未少收的站点：{'、'.join(extra)}" if extra else ""
+    evidence.award((sum(good) - len(extra)) / 4, told)
 
 
 @pytest.mark.checkpoint("C6")
@@ -132,8 +133,10 @@ def check_suspects_cleared(evidence):
         if 0 < len(cited) <= MOST_CITATIONS and any(first <= line <= last for path, first, last in cited
                                                     for line in accepted[suspect].get(path, [])):
             cleared.add(suspect)
-    assert cleared, "没有一个嫌疑是用相关的行排除的"
-    evidence.award(len(cleared) / 4, f"4 个嫌疑中 {len(cleared)} 个是用相关的行排除的")
+    assert cleared, "没有一个嫌疑用相关的行排除"
+    left = "、".join(suspect for suspect in accepted if suspect not in cleared)
+    told = f"4 个嫌疑中 {len(cleared)} 个用相关的行排除了" + (f"；未能排除：{left}" if left else "")
+    evidence.award(len(cleared) / 4, told)
 
 
 @pytest.mark.checkpoint("C7")
@@ -148,7 +151,7 @@ def check_report(evidence):
         "BG-1180" in text.upper() and bool(paths & {"变更/BG-1180.md", "变更/登记.csv"}),
     ]
     assert any(good), "引用不足四处，也没有引用出错的策略文件或变更单"
-    evidence.award(sum(good) / 3, tally(good, ("四处引用", "出错的策略文件", "变更单")))
+    evidence.award(sum(good) / 3, tally(good, ("引用至少四处", "引用出错的策略文件", "写明并引用变更单")))
 
 
 @pytest.mark.cap("wrong_root_cause")

@@ -51,7 +51,7 @@ def share(evidence, what, right):
     good = [row["分项"] for row in rows if row["分项"] in found and right(found[row["分项"]], row)]
     assert good, f"{what}：没有一个分项正确"
     wrong = "、".join(row["分项"] for row in rows if row["分项"] not in good)
-    told = f"{what}：{len(rows)} 个分项中 {len(good)} 个正确" + (f"；不对的：{wrong}" if wrong else "")
+    told = f"{len(rows)} 个分项的{what}中 {len(good)} 个正确" + (f"；错误或缺少：{wrong}" if wrong else "")
     evidence.award(len(good) / len(rows), told)
 
 
@@ -98,9 +98,9 @@ def check_decisions(evidence):
     decisions = evidence.reference_json("answers.json")["变更单"]
     good = [number for number, decision in decisions.items()
             if any(decided(tail, decision) for line in lines if (tail := own_line(line, number)) is not None)]
-    assert good, "结算说明里没有一单的金额和依据文件都正确"
+    assert good, "结算说明里没有一份变更单的金额和依据文件都正确"
     wrong = "、".join(number for number in decisions if number not in good)
-    told = f"{len(decisions)} 单中 {len(good)} 单正确" + (f"；不对的：{wrong}" if wrong else "")
+    told = f"{len(decisions)} 份变更单中 {len(good)} 份正确" + (f"；错误或缺少：{wrong}" if wrong else "")
     evidence.award(len(good) / len(decisions), told)
 
 

@@ -12,6 +12,7 @@ import pytest
 WATER = ("LX-30417", "LX-30422", "LX-31850", "LX-30409")
 FLATS = ("101", "102", "201", "202")
 ITEMS = ("水费", "电费", "维修费")
+NOTED = ("water used in the empty flat", "swapped meter", "corrected receipt")
 
 
 def plain(value):
@@ -86,7 +87,11 @@ def bills_by_flat(evidence):
 
 def tally(what, good, expected):
     missing = ", ".join(name for name in expected if name not in good)
-    return f"{what}: {len(good)} of {len(expected)}" + (f"; not {missing}" if missing else "")
+    return f"{len(good)} of {len(expected)} {what} right" + (f"; wrong or missing: {missing}" if missing else "")
+
+
+def named(pairs):
+    return [f"{flat} {item}" for flat, item in pairs]
 
 
 @pytest.mark.checkpoint("C1")
@@ -95,7 +100,7 @@ def check_water_readings(evidence):
     rows = rows_by_meter(evidence)
     right = [m for m in WATER if near(rows.get(meter_key(m), {}).get("读数"), meters[m]["reading"], 0.0005)]
     assert right, "no water meter is in readings.csv with the reading it shows"
-    evidence.award(len(right) / len(WATER), tally("water meters right", right, WATER))
+    evidence.award(len(right) / len(WATER), tally("readings", right, WATER))
 
 
 @pytest.mark.checkpoint("C2")
@@ -104,19 +109,22 @@ def check_flats_by_colour(evidence):
     rows = rows_by_meter(evidence)
     right = [m for m in WATER if flat_key(rows.get(meter_key(m), {}).get("房号")) == meters[m]["flat"]]
     assert len(right) >= 2, f"only {len(right)} of 4 water meters stand beside the flat with the dot of their colour"
-    evidence.award(len(right) / len(WATER), tally("water meters right", right, WATER))
+    evidence.award(len(right) / len(WATER), tally("flats of water meters", right, WATER))
 
 
 @pytest.mark.checkpoint("C3")
 def check_consumption(evidence):
     answers = evidence.reference_json("answers.json")
     rows = rows_by_meter(evidence)
-    share = 0.0
+    share, right = 0.0, []
     for meter in WATER:
         if near(rows.get(meter_key(meter), {}).get("用量"), answers["meters"][meter]["used"], 0.0015):
+            right.append(meter)
             share += 0.5 if meter == answers["swapped"] else 0.5 / 3
     assert share > 0, "the consumption of no water meter is right"
-    evidence.award(min(round(share, 6), 1.0), "the swapped meter counts for half, the others for the rest")
+    told = tally("figures of consumption", right, WATER)
+    told += "" if answers["swapped"] in right else f"; the swapped {answers['swapped']} counts for half"
+    evidence.award(min(round(share, 6), 1.0), told)
 
 
 @pytest.mark.checkpoint("C4")
@@ -126,24 +134,24 @@ def check_staircase_dials(evidence):
     assert row, f"readings.csv has no row for the staircase meter {stairs['meter']}"
     assert near(row["读数"], stairs["reading"], 0.5), f"the dials were read as {row['读数']!r}"
     used = near(row["用量"], stairs["used"], 0.5)
-    evidence.award(1.0 if used else 0.6, "dials read right" + ("" if used else ", consumption not"))
+    evidence.award(1.0 if used else 0.6, "dials right, consumption " + ("right" if used else "wrong or missing"))
 
 
 @pytest.mark.checkpoint("C5")
 def check_water_and_electricity(evidence):
     expected = evidence.reference_json("answers.json")["bills"]
     bills = bills_by_flat(evidence)
+    everything = [(flat, item) for flat in FLATS for item in ("水费", "电费")]
     right = [
-        (flat, item)
-        for flat in FLATS
-        for item in ("水费", "电费")
-        if near(bills.get(flat, {}).get(item), expected[flat][item], 0.01)
+        (flat, item) for flat, item in everything if near(bills.get(flat, {}).get(item), expected[flat][item], 0.01)
     ]
     paid = [pair for pair in right if expected[pair[0]][pair[1]] > 0]
     counted = right if len(paid) >= 4 else paid
     assert counted, "no 水费 or 电费 is right to the cent"
     share = sum(0.3 if pair == ("202", "水费") else 0.1 for pair in counted)
-    evidence.award(min(round(share, 6), 1.0), f"{len(counted)} of {2 * len(FLATS)} items right")
+    told = tally("items", named(right), named(everything))
+    told += "" if counted == right else "; items of 0 count only beside four others"
+    evidence.award(min(round(share, 6), 1.0), told)
 
 
 @pytest.mark.checkpoint("C6")
@@ -157,9 +165,9 @@ def check_repair_and_payers(evidence):
     printed, corrected = near(paid, 126, 0.005), near(paid, answers["bills"][flat]["维修费"], 0.005)
     assert printed or corrected, f"{flat} is charged {paid!r} for the repair"
     payers = all(answers["bills"][f]["payer"] in plain(bills.get(f, {}).get("付款人")) for f in FLATS)
-    told = "amount as corrected" if corrected else "amount as printed, not as corrected"
+    told = "repair charged as corrected by hand" if corrected else "repair charged as printed, not as corrected by hand"
     share = (0.7 if corrected else 0.3) + (0.3 if payers else 0.0)
-    evidence.award(share, told + ("" if payers else "; not every bill names who pays it"))
+    evidence.award(share, told + ("; payers right" if payers else "; a payer wrong or missing"))
 
 
 @pytest.mark.checkpoint("C7")
@@ -171,9 +179,9 @@ def check_note(evidence):
     leak = bool(empty and re.search(r"漏|用水|走水|用量|6\.4|走了|用了", note))
     swap = bool(re.search(r"换|新表|旧表", note) and re.search(r"31850|30398|黄|202", note))
     receipt = bool(re.search(r"116|壹佰壹拾陆", note))
-    named = [name for name, found in (("leak", leak), ("swap", swap), ("receipt", receipt)) if found]
-    assert named, "note.md names neither the water used in empty 201 nor the swapped meter nor the corrected receipt"
-    evidence.award(len(named) / 3, tally("points named", named, ("leak", "swap", "receipt")))
+    told = [name for name, found in zip(NOTED, (leak, swap, receipt), strict=True) if found]
+    assert told, "note.md names neither the water used in empty 201 nor the swapped meter nor the corrected receipt"
+    evidence.award(len(told) / 3, tally("points of the note", told, NOTED))
 
 
 @pytest.mark.cap("invented_meters")
