@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_uniclaw.agents.base import Agent
-from pytest_uniclaw.agents.registry import load_agent
+from pytest_uniclaw.agents.registry import check_agent, load_agent
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.budget import Budget
 from pytest_uniclaw.collection import CUSTOM, TaskItem
@@ -37,7 +37,6 @@ from pytest_uniclaw.task import Service, Task
 Replay = tuple[Path, Attempt]
 
 NEEDED: dict[str, tuple[str, ...]] = {
-    "agent": ("name", "version", "image", "prepare", "turn", "transcript_sources", "read_transcript", "finish"),
     "supervisor": ("name", "version", "assess"),
     "simulator": ("name", "version", "reply"),
     "budget": ("turn_seconds", "total_seconds", "followups", "silence_seconds"),
@@ -106,6 +105,10 @@ class Parts:
 def uniclaw_parts(agent: Agent, supervisor: Supervisor, simulator: Simulator, budget: Budget) -> Parts:
     """Collect the overridable parts and refuse what is none. Not meant to be overridden."""
     parts = Parts(agent, supervisor, simulator, budget)
+    try:
+        check_agent(agent, "the fixture `agent` of a conftest")
+    except SettingsError as error:
+        raise pytest.UsageError(str(error)) from None
     for name, needed in NEEDED.items():
         value = getattr(parts, name)
         missing = [part for part in needed if not hasattr(value, part)]

@@ -227,7 +227,7 @@ def test_an_override_that_is_no_agent_names_the_conftest(pytester):
     add_task(pytester.path, "task_101_01_x")
     pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef agent():\n    return 'nanobot'\n")
     result = pytester.runpytest(*LOCAL)
-    result.stdout.fnmatch_lines(["*fixture `agent`*'nanobot'*lacks name*"])
+    result.stdout.fnmatch_lines(["*fixture `agent`*gives a str, which is no agent: it lacks name*"])
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["inline", "workers"])
