@@ -13,6 +13,7 @@ test:  ## set up, then lint, types, unit tests and container tests: everything C
 	@scripts/test
 
 bench: setup  ## what the harness costs beside the agent, with the floors it is held to
+	@.venv/bin/python benchmarks/gateway.py --short
 	@.venv/bin/python benchmarks/overhead.py
 
 setup:  ## virtual environment, container engine, base image and the demo's images

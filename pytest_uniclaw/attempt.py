@@ -42,11 +42,15 @@ class Manifest(Value):
 
 
 class FollowUp(Value):
-    """The next user message: what the simulator wrote, what the rewriter let through and its decisions by kind."""
+    """The next user message: what the simulator wrote, what the rewriter let through and its decisions by kind.
+
+    ``revised`` is what the simulator wrote in place of a candidate that could not be sent, if it was asked again.
+    """
 
     candidate: str
     message: str
     decisions: tuple[str, ...] = ()
+    revised: str = ""
 
 
 class Turn(Value):
@@ -74,7 +78,11 @@ class Turn(Value):
 
 
 class Usage(Value):
-    """Model use of one role: calls, token counters and cost; what is unknown is None, never 0."""
+    """Model use of one role: calls, token counters and cost; what is unknown is None, never 0.
+
+    ``tries`` counts how often a provider was asked, ``waited_seconds`` how long providers made the role wait, overlaps
+    once.
+    """
 
     role: str
     calls: int = 0
@@ -83,14 +91,17 @@ class Usage(Value):
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     cost_usd: float | None = None
+    tries: int = 0
+    waited_seconds: float = 0.0
 
 
 class Attempt(Value):
     """One task, run once by one executor: 1 + up to ``followups`` turns, ending in a status.
 
     ``score`` is the best over finished turns (0 when none was), ``last_score`` that of the last judged turn and
-    ``unfinished_best`` the best of unfinished turns. ``reason`` is one line for a person. ``digests`` are what a
-    stored attempt must equal to be replayed (design invariant 8). Times are ISO 8601 in UTC.
+    ``unfinished_best`` the best of unfinished turns. ``reason`` is one line for a person, ``problem`` the whole message
+    of what broke the attempt off or left its last turn unfinished, if anything did. ``digests`` are what a stored
+    attempt must equal to be replayed (design invariant 8). Times are ISO 8601 in UTC.
     """
 
     attempt_id: str
@@ -107,6 +118,7 @@ class Attempt(Value):
     reason: str
     started: str
     ended: str
+    problem: str = ""
     turns: tuple[Turn, ...] = ()
     last_score: float | None = None
     unfinished_best: float | None = None

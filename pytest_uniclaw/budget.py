@@ -36,6 +36,15 @@ class Budget:
         return self.total_seconds - spent < 1.0
 
 
+def paper_budget(capability: str, silence_seconds: float = 600.0) -> Budget:
+    """Return the published limits (paper section 4.1).
+
+    A turn and an attempt have 20 and 30 minutes, 30 and 45 for long context; two follow-ups may come.
+    """
+    minutes = (30, 45) if capability == "long_context" else (20, 30)
+    return Budget(minutes[0] * 60.0, minutes[1] * 60.0, followups=2, silence_seconds=silence_seconds)
+
+
 def billed_seconds(wall: float, waited: float, budget: Budget) -> float:
     """Return the executor time of a turn of ``wall`` seconds in which providers made it wait ``waited`` seconds."""
     return max(0.0, wall - min(waited, budget.max_waiting_seconds))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_uniclaw.commands import agreement, regrade
 from pytest_uniclaw.doctor import examine
-from pytest_uniclaw.errors import TaskError, UniclawError
-from pytest_uniclaw.lint import lint_task
-from pytest_uniclaw.report.stats import group_by, headline, summarise
+from pytest_uniclaw.errors import UniclawError
+from pytest_uniclaw.lint import Finding, shorten
+from pytest_uniclaw.options import DEFAULT_FILES
 from pytest_uniclaw.report.stored import records_of_run
 from pytest_uniclaw.settings import resolve
+from pytest_uniclaw.soundness import lint_file
 from pytest_uniclaw.store import find_run
-from pytest_uniclaw.task import load_task
-from pytest_uniclaw.terminal import figures_line, non_pass_line
+from pytest_uniclaw.terminal import report_lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,6 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR")
     report.set_defaults(run=_report)
+    for command in (regrade, agreement):
+        command.add(commands)
     commands.add_parser("images", help="build, list and prune images (see uniclaw images --help)")
     return parser
 
@@ -57,46 +60,46 @@ def _parser() -> argparse.ArgumentParser:
 def _doctor(options: argparse.Namespace) -> int:
     findings = examine(resolve({}, {}, Path.cwd()))
     for finding in findings:
-        _say(f"{'ok  ' if finding.good else 'MISS'} {finding.subject}: {finding.text}")
+        _say(f"{finding.kind:4} {finding.subject}: {finding.text}")
         if finding.remedy:
             _say(f"     fix: {finding.remedy}")
-    return 0 if all(f.good for f in findings) else 1
+    return 1 if any(finding.kind == "MISS" for finding in findings) else 0
 
 
 def _lint(options: argparse.Namespace) -> int:
     errors = files = 0
-    for path in _task_files(options.paths):
-        files += 1
-        try:
-            task = load_task(path, check_assets=not options.no_assets)
-        except TaskError as error:
-            errors += 1
-            _say(f"error: {error}")
-            continue
-        for finding in lint_task(task):
+    for path in options.paths:
+        found = _task_files(path)
+        files += len(found)
+        findings = [] if path.exists() else [_absent(path)]
+        for file in found:
+            findings += lint_file(file, check_assets=not options.no_assets)
+        for finding in findings:
             errors += finding.severity == "error"
-            _say(f"{finding.severity}: {finding.path}:{finding.line}: {finding.message}")
-    _say(f"{files} task files, {errors} errors")
+            _say(f"{finding.severity}: {shorten(str(finding), Path.cwd())}")
+    hint = "" if files else f"; the name of a task file must match {' or '.join(DEFAULT_FILES)}"
+    _say(f"{files} task files, {errors} errors{hint}")
     return 1 if errors or not files else 0
+
+
+def _absent(path: Path) -> Finding:
+    remedy = f"correct the path; a relative one is taken from {Path.cwd()}"
+    return Finding("error", "there is no such file or folder", path, remedy=remedy)
 
 
 def _report(options: argparse.Namespace) -> int:
     run = find_run(options.runs_dir, options.run_name)
-    records = records_of_run(run)
-    for record in records:
-        if record.outcome != "passed":
-            _say(non_pass_line(record))
-    groups = group_by(records, lambda r: f"{r.agent} {r.model}".strip() + f"  {r.category}")
-    width = max([len(g.name) for g in groups] + [8])
-    for group in [*groups, summarise("all", records)]:
-        _say(figures_line(group, width))
-    _say(f"{run}: {headline(summarise('all', records))}")
+    *lines, last = report_lines(records_of_run(run))
+    for line in [*lines, f"run directory: {run}", last]:
+        _say(line)
     return 0
 
 
-def _task_files(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        yield from sorted(path.rglob("task_*.yaml")) if path.is_dir() else [path]
+def _task_files(path: Path) -> list[Path]:
+    """Return the task files of a folder, sorted; a file is one whatever its name."""
+    if path.is_dir():
+        return sorted({file for pattern in DEFAULT_FILES for file in path.rglob(pattern)})
+    return [path] if path.exists() else []
 
 
 def _say(line: str) -> None:

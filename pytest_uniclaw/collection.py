@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_uniclaw.agents.registry import load_agent
+from pytest_uniclaw.agents.registry import agent_names, load_agent
 from pytest_uniclaw.errors import SettingsError, TaskError
 from pytest_uniclaw.modelchoice import ModelChoice, parse_model
 from pytest_uniclaw.options import FILES_INI, load_settings
@@ -33,7 +34,7 @@ MARKER_LINES = (
 
 
 CUSTOM = "custom"
-"""The agent's name in an id when a conftest overrides the ``agent`` fixture."""
+"""The agent's name in an id when a conftest overrides the ``agent`` fixture: ids are made before fixtures."""
 
 
 class TaskFile(pytest.Module):
@@ -49,7 +50,7 @@ class TaskFile(pytest.Module):
             task = load_task(self.path)
         except TaskError as error:
             raise self.CollectError(str(error)) from None
-        agents = (CUSTOM,) if is_overridden(self, "agent") else settings.agents or (task.agent_sys,)
+        agents = (CUSTOM,) if overriding_file(self, "agent") else settings.agents or (task.agent_sys,)
         models = models_of(settings, task)
         for agent in agents:
             chosen = models if needs_model(agent) else models[:1]
@@ -62,11 +63,16 @@ class TaskFile(pytest.Module):
 
 
 class TaskItem(pytest.Function):
-    """One attempt of one task. ``model`` is what the executor gets if its agent needs one."""
+    """One attempt of one task. ``model`` is what the executor gets if its agent needs one.
+
+    ``agent_name`` is the agent's in the id. ``shown_agent`` is its name in records and tables: the same, until the
+    fixture of a conftest has made the agent and told its own.
+    """
 
     def __init__(self, *, task: Task, agent_name: str, model: ModelChoice, number: int, **keywords: Any) -> None:
         super().__init__(**keywords)
         self.task, self.agent_name, self.model, self.number = task, agent_name, model, number
+        self.shown_agent = agent_name
         for mark in marks_of(task):
             self.add_marker(mark)
         self.extra_keyword_matches.update(task.skills, task.tags)
@@ -87,10 +93,32 @@ def is_task_file(path: Path, config: pytest.Config) -> bool:
     return any(fnmatch(path.name, pattern) for pattern in patterns) and not path.parent.name.startswith("000_")
 
 
-def is_overridden(node: pytest.Item | pytest.Collector, fixture: str) -> bool:
-    """Say whether a conftest overrides one of our fixtures for a node; pytest has no public way to ask."""
+def overriding_file(node: pytest.Item | pytest.Collector, fixture: str) -> str:
+    """Return the file that overrides one of our fixtures for a node, relative to the root if it can be; else nothing.
+
+    pytest has no public way to ask.
+    """
     definitions = node.session._fixturemanager.getfixturedefs(fixture, node) or ()
-    return bool(definitions) and definitions[-1].func.__module__ != "pytest_uniclaw.fixtures"
+    function = inspect.unwrap(definitions[-1].func) if definitions else None
+    if function is None or function.__module__ == "pytest_uniclaw.fixtures":
+        return ""
+    path, root = Path(inspect.getfile(function)), node.config.rootpath
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+
+def refuse_unknown_agents(config: pytest.Config) -> None:
+    """Make sure that every agent which an option names can be had. Raises :class:`pytest.UsageError`.
+
+    An ``agent_sys`` of a task is looked at when the task is to run, so that foreign suites can be collected.
+    """
+    given = config.getoption("uniclaw_agent", None)
+    if given is not None and not given.strip(", "):
+        raise pytest.UsageError(f"--agent={given} names no agent (installed agents: {', '.join(agent_names())})")
+    try:
+        for name in load_settings(config).agents:
+            load_agent(name)
+    except SettingsError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def models_of(settings: Settings, task: Task) -> tuple[ModelChoice, ...]:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_uniclaw.collection import CUSTOM, TaskItem, is_task_file
-from pytest_uniclaw.errors import EngineError, SettingsError, TaskError
+from pytest_uniclaw.collection import TaskItem
+from pytest_uniclaw.errors import EngineError, SettingsError
 from pytest_uniclaw.html import HtmlHooks
 from pytest_uniclaw.options import load_settings
 from pytest_uniclaw.outcome import properties_of
-from pytest_uniclaw.preflight import Wanted
 from pytest_uniclaw.progress import ProgressPrinter
 from pytest_uniclaw.report.gate import GATE_FAILED, GateResult, evaluate_gate, parse_gate
 from pytest_uniclaw.report.record import ItemRecord, crashed_record
-from pytest_uniclaw.report.stats import Summary, summarise
+from pytest_uniclaw.report.stats import summarise
+from pytest_uniclaw.selection import Selected, selected_ids, selected_item, unreported
 from pytest_uniclaw.session import DIRECTORY_KEY, RUN_KEY, SessionServices, choose_run
 from pytest_uniclaw.status import Outcome
-from pytest_uniclaw.task import Task, load_task
-from pytest_uniclaw.terminal import write_summary
+from pytest_uniclaw.terminal import resume_line, write_details, write_summary
 
 
 class Controller:
@@ -32,22 +29,22 @@ class Controller:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._services = SessionServices(config)
-        self._records: list[ItemRecord] = []
-        self._selected = 0
+        self._records: dict[str, ItemRecord] = {}
+        self._selected: dict[str, Selected] = {}
         self._failed_tasks = 0
         self._gate: GateResult | None = None
         self._progress: ProgressPrinter | None = None
+        self._ready = self._interrupted = False
         try:
             self._rules = parse_gate(load_settings(config).gate)
         except SettingsError as error:
             raise pytest.UsageError(str(error)) from None
         if config.pluginmanager.hasplugin("html") and config.getoption("htmlpath", None):
-            config.pluginmanager.register(HtmlHooks(config, self._records), "uniclaw-html")
+            config.pluginmanager.register(HtmlHooks(config, self._all_records), "uniclaw-html")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without workers: prepare as soon as the items are known."""
-        items = [item for item in session.items if isinstance(item, TaskItem)]
-        self._prepare([Wanted(item.task, known_agent(item.agent_name)) for item in items], len(items))
+        self._prepare({item.nodeid: selected_item(item) for item in session.items if isinstance(item, TaskItem)})
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -55,15 +52,16 @@ class Controller:
         name = choose_run(self._config)
         node.workerinput[RUN_KEY], node.workerinput[DIRECTORY_KEY] = name.run, str(name.directory)
 
-    def pytest_keyboard_interrupt(self) -> None:
-        """Interrupt the workers too."""
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Interrupt the workers too. A session that ``-x`` cuts comes here with a subclass: nobody interrupted it."""
+        self._interrupted = excinfo.type in {KeyboardInterrupt, pytest.exit.Exception}
         self._services.interrupt()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
         """With workers: prepare from the ids that the first of them collected, before any item is handed out."""
-        wanted = list(wanted_of(self._config, ids))
-        self._prepare(wanted, len(wanted))
+        if not self._services.prepared:
+            self._prepare(selected_ids(self._config, ids))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
@@ -77,11 +75,9 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         """Give the item a dead worker was running its record."""
-        repeat = re.search(r"\[(\d+)\]$", crashitem)
-        number = int(repeat[1]) if repeat else 1
-        for wanted in wanted_of(self._config, [crashitem]):
-            agent = wanted.agent or CUSTOM
-            record = crashed_record(wanted.task, agent, number, "the worker process died while running it")
+        if item := self._selected.get(crashitem):
+            why = "the worker process died while running it"
+            record = crashed_record(item.task, item.agent, item.number, why, model=item.model)
             report.uniclaw = record.dump()  # type: ignore[attr-defined]
             report.user_properties.extend(properties_of(record))
             report.when = "setup"
@@ -95,7 +91,7 @@ class Controller:
         crashed = report.when == "setup" and not hasattr(report, "worker_id") and hasattr(report, "node")
         data = getattr(report, "uniclaw", None)
         if data is not None:
-            self._records.append(ItemRecord.model_validate(data))
+            self._records[report.nodeid] = ItemRecord.model_validate(data)
             self._failed_tasks += report.failed and data["outcome"] != Outcome.INFRA.value
         yield
         if crashed:
@@ -115,36 +111,48 @@ class Controller:
             self._progress.close()
         if not self._records or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
-        passed = any(r.outcome == Outcome.PASSED.value for r in self._records)
+        passed = any(r.outcome == Outcome.PASSED.value for r in self._records.values())
         if not passed:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._rules:
-            self._gate = evaluate_gate(self._rules, self._summary())
+            self._gate = evaluate_gate(self._rules, summarise("all", self._all_records()))
             excused = passed and session.testsfailed == self._failed_tasks
             good = pytest.ExitCode.OK if excused else pytest.ExitCode.TESTS_FAILED
             session.exitstatus = good if self._gate.holds else GATE_FAILED
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the uniclaw section, last of all."""
-        if self._records:
-            place = str(choose_run(self._config).directory)
-            write_summary(terminalreporter, self._records, self._summary(), self._gate, place)
+        """Write infra in full and the uniclaw section; after Ctrl-C, say how to continue."""
+        if not self._records and not (self._ready and self._interrupted):
+            return
+        records, settings = self._all_records(), load_settings(self._config)
+        directory = choose_run(self._config).directory
+        write_details(terminalreporter, self._config, records)
+        write_summary(terminalreporter, records, self._gate, str(directory), settings)
+        if self._interrupted and len(self._records) < len(self._selected):
+            known = directory.parent.resolve() == settings.runs_dir.resolve()
+            arguments = [str(argument) for argument in self._config.invocation_params.args]
+            terminalreporter.line(resume_line(arguments, "latest" if known else str(directory)))
 
     def pytest_unconfigure(self) -> None:
         """Take the session's services down, however it ended: here the last worker has gone."""
         self._services.close()
 
-    def _prepare(self, wanted: Sequence[Wanted], selected: int) -> None:
-        self._selected = max(self._selected, selected)
-        if self._config.option.collectonly or self._services.prepared or not wanted:
+    def _prepare(self, selected: dict[str, Selected]) -> None:
+        if self._config.option.collectonly or self._services.prepared or not selected:
             return
-        self._services.prepare(wanted)
-        if self._config.get_verbosity() >= 0:
-            self._progress = ProgressPrinter(choose_run(self._config).directory)
+        self._selected = selected
+        self._services.prepare([item.wanted for item in selected.values()])
+        self._ready = True
+        reporter: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and self._config.get_verbosity() >= 0:
+            self._progress = ProgressPrinter(choose_run(self._config).directory, reporter)
+            self._config.pluginmanager.register(self._progress, "uniclaw-progress")
             self._progress.start()
 
-    def _summary(self) -> Summary:
-        return summarise("all", self._records, selected=self._selected)
+    def _all_records(self) -> list[ItemRecord]:
+        """Return a record for every selected item, also for those that the session did not come to."""
+        return [*self._records.values(), *unreported(self._selected, self._records)]
 
 
 def teardown_of(report: pytest.TestReport) -> pytest.TestReport:
@@ -154,33 +162,3 @@ def teardown_of(report: pytest.TestReport) -> pytest.TestReport:
     )
     closing.node = report.node  # type: ignore[attr-defined]
     return closing
-
-
-def wanted_of(config: pytest.Config, ids: Iterable[str]) -> Iterable[Wanted]:
-    """Load the tasks that node ids name; ids of other tests and broken packages give nothing."""
-    loaded: dict[str, Task | None] = {}
-    for nodeid in ids:
-        file, _, name = nodeid.partition("::")
-        if not is_task_file(Path(file), config):
-            continue
-        if file not in loaded:
-            with suppress(TaskError):
-                loaded[file] = load_task(path_of(config, file))
-        if task := loaded.setdefault(file, None):
-            agents = (CUSTOM, *(load_settings(config).agents or (task.agent_sys,)))
-            named = [agent for agent in agents if re.fullmatch(rf"{re.escape(agent)}(-.*)?(\[\d+\])?", name)]
-            yield Wanted(task, known_agent(max(named, key=len, default=CUSTOM)))
-
-
-def path_of(config: pytest.Config, file: str) -> Path:
-    """Return the file that a node id names: relative to the root, or for a suite elsewhere to its argument."""
-    places = [Path(config.rootpath)]
-    for argument in config.args:
-        path = config.invocation_params.dir / argument.partition("::")[0]
-        places += [path, path.parent]
-    return next((place / file for place in places if (place / file).is_file()), places[0] / file)
-
-
-def known_agent(name: str) -> str | None:
-    """Return an item's agent name, None for one that only a conftest knows."""
-    return None if name == CUSTOM else name

@@ -6,23 +6,31 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pytest_uniclaw.errors import UniclawError
 from pytest_uniclaw.extensions import load_provider
+from pytest_uniclaw.sandbox.engine_setup import Action, EnginePlan, gather_facts, plan_engine
 from pytest_uniclaw.settings import Settings
 
 GIB = 1024**3
 LEAST_DISK = 10 * GIB
 LEAST_MEMORY = 4 * GIB
+_STARTS: dict[Action, str] = {
+    "start service": "systemctl start docker (in a checkout, make setup does it)",
+    "start dockerd": "make setup starts it; without a checkout, python -m pytest_uniclaw.sandbox.engine_setup",
+    "install": "make setup installs and starts it; without a checkout, apt-get install docker.io and start it",
+}
+"""What the user does where setting up would do something."""
 DEMO_IMAGES = ("runtime", "nanobot-0.1.5.post3", "grader")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; ``remedy`` is empty when it is good."""
+    """One thing that was looked at; ``remedy`` says what helps where it is ``MISS``."""
 
     subject: str
-    good: bool
+    kind: Literal["ok", "info", "MISS"]
     text: str
     remedy: str = ""
 
@@ -37,38 +45,40 @@ def _engine() -> Iterator[Finding]:
     try:
         provider.check(())
     except UniclawError as error:
-        yield _bad("engine", error)
+        yield engine_finding(plan_engine(gather_facts()), str(error).partition("\n")[0])
         return
-    yield Finding("engine", True, "a Docker engine answers")
+    yield Finding("engine", "ok", "a Docker engine answers")
     for image in DEMO_IMAGES:
         try:
             provider.check((image,))
-            yield Finding("image", True, f"{image} is built")
+            yield Finding("image", "ok", f"{image} is built")
         except UniclawError as error:
-            yield _bad("image", error)
+            text, _, remedy = str(error).partition("\n  fix: ")
+            yield Finding("image", "MISS", text, remedy)
 
 
-def _bad(subject: str, error: UniclawError) -> Finding:
-    text, _, remedy = str(error).partition("\n  fix: ")
-    return Finding(subject, False, text, remedy)
+def engine_finding(plan: EnginePlan, refusal: str) -> Finding:
+    """Say what to do about an engine that refused a session; ``plan`` is what setting up would do about it."""
+    if plan.action == "use":
+        text, remedy = f"{plan.reason}, but {refusal}", "bring the engine or the package docker up to date"
+        return Finding("engine", "MISS", text, remedy)
+    return Finding("engine", "MISS", plan.reason, plan.remedy or _STARTS[plan.action])
 
 
 def _models(settings: Settings) -> Iterator[Finding]:
-    yield Finding("model", True, "the scripted model is built in (--model=script)")
+    yield Finding("model", "ok", "the scripted model is built in (--model=script)")
     for provider in settings.providers:
-        yield Finding("model", True, f"provider {provider.name} at {provider.base_url}")
-    for variable in settings.missing_key_variables:
-        yield Finding(
-            "model", True, f"no key in {variable}: real models of that provider cannot be used", f"export {variable}=…"
-        )
+        yield Finding("model", "ok", f"provider {provider.name} at {provider.base_url}")
+    for variable in settings.missing_keys.values():
+        yield Finding("model", "info", f"{variable} is not set, so the models of that provider are not offered")
 
 
 def _disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
     text = f"{free / GIB:.1f} GiB free"
-    return Finding(
-        "disk", free >= LEAST_DISK, text, "" if free >= LEAST_DISK else "free 10 GiB; `uniclaw images prune` helps"
-    )
+    if free >= LEAST_DISK:
+        return Finding("disk", "ok", text)
+    return Finding("disk", "MISS", text, "free 10 GiB; `uniclaw images prune` helps")
 
 
 def _memory() -> Finding:
@@ -76,6 +86,8 @@ def _memory() -> Finding:
     values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
     free = values.get("MemAvailable")
     if free is None:
-        return Finding("memory", True, "unknown on this system")
+        return Finding("memory", "info", "unknown on this system")
     text = f"{free / GIB:.1f} GiB available"
-    return Finding("memory", free >= LEAST_MEMORY, text, "" if free >= LEAST_MEMORY else "run with a smaller -n")
+    if free >= LEAST_MEMORY:
+        return Finding("memory", "ok", text)
+    return Finding("memory", "MISS", text, "run with a smaller -n")

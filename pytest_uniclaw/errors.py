@@ -8,8 +8,10 @@
     ├── SettingsError      the command line, ini, uniclaw.toml or environment is wrong (pytest exit 4)
     ├── InfraError         what the executor could not have caused (design invariant 3)
     │   ├── PreExecError       a package's host-side preparation failed
-    │   └── EngineError        the container engine did not do its part
+    │   ├── EngineError        the container engine did not do its part
+    │   └── AgentError         an agent's adapter crashed or returned what it should not
     ├── SandboxLost        the container died while the engine answers: the executor's own doing
+    ├── ModelRefused       a role's model answered that it will not serve this request
     ├── GradingError       a supervisor could not judge; the attempt ends `unjudged`
     ├── SimulatorError     the user simulator could not answer; the attempt ends `simulator_error`
     └── AccessDenied       a hidden folder was asked for by someone who is not its one reader (invariant 1)
@@ -64,6 +66,10 @@ class EngineError(InfraError):
     """The container engine refused, vanished or broke a promise."""
 
 
+class AgentError(InfraError):
+    """An agent's adapter raised an undeclared error or returned something else than it should; not tried again."""
+
+
 class SandboxLost(UniclawError):
     """The executor's container is gone or out of memory or disk while the engine still answers.
 
@@ -72,6 +78,17 @@ class SandboxLost(UniclawError):
 
     def __init__(self, message: str, *, cause: str) -> None:
         self.cause = cause
+        super().__init__(message)
+
+
+class ModelRefused(UniclawError):
+    """A role's model refuses its request: too long, filtered, malformed or over budget.
+
+    ``call_class`` is the ledger's class of the call.
+    """
+
+    def __init__(self, message: str, *, call_class: str) -> None:
+        self.call_class = call_class
         super().__init__(message)
 
 

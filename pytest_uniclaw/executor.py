@@ -12,22 +12,26 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_uniclaw.agents.base import Record, TurnRequest
+from pytest_uniclaw.agents.guard import GuardedAgent
 from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl
 from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
 from pytest_uniclaw.attempt import Manifest
-from pytest_uniclaw.errors import InfraError, SandboxLost
+from pytest_uniclaw.errors import AgentError, InfraError, SandboxLost
 from pytest_uniclaw.judge.base import Evidence
 from pytest_uniclaw.models.client import Gateway
 from pytest_uniclaw.models.exchange import rebuild_messages
 from pytest_uniclaw.models.grants import Call, Grant
 from pytest_uniclaw.redaction import Redactor
+from pytest_uniclaw.roles import RoleModels
 from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Pulse, Sandbox, TurnLimits
 from pytest_uniclaw.sandbox.services import Running, export_state
 from pytest_uniclaw.scrub import SECRET_IN_RESULTS, redact_collected, redact_file, redact_folder
 from pytest_uniclaw.spec import AttemptSpec
-from pytest_uniclaw.store import write_bytes, write_json
+from pytest_uniclaw.store import exchange_folder, write_bytes, write_json
 from pytest_uniclaw.task import Task, Variant
 
+TRANSCRIPT_UNREADABLE = "transcript_unreadable"
+"""Flag: the adapter failed at the transcript; what stands for it is rebuilt from the exchange log, if there is one."""
 SETTLE_SECONDS = 2.0
 """How long a call in flight may take to be recorded once the executor's processes are gone."""
 KEPT_LOG_BYTES = 65_536
@@ -64,6 +68,19 @@ class Executor:
         """What blanks the secrets of this run in everything that comes out of the sandbox."""
         return Redactor(self.spec.run.secrets())
 
+    @cached_property
+    def roles(self) -> RoleModels | None:
+        """How this attempt's supervisor and user simulator reach their models; None without a gateway."""
+        spec = self.spec
+        if spec.gateway is None:
+            return None
+        return RoleModels(spec.gateway, spec.attempt_id, spec.directory, spec.task.task_id, spec.run.secrets())
+
+    @cached_property
+    def agent(self) -> GuardedAgent:
+        """The adapter, behind its guard: nothing else calls it."""
+        return GuardedAgent(self.spec.agent, self.spec.directory, self.redactor)
+
     def close(self) -> None:
         """Revoke the grant and remove the sandbox before whoever opened it does; may be repeated."""
         self.resources.close()
@@ -78,7 +95,7 @@ class Executor:
         pulse = PulseReader(self.gateway, self.spec.attempt_id)
         request = TurnRequest(number, message, limits, pulse, log, self.environment)
         try:
-            completed = self.spec.agent.turn(self.sandbox, request)
+            completed = self.agent.turn(self.sandbox, request)
         except OSError:
             with suppress(OSError):
                 os.truncate(log, min(log.stat().st_size, KEPT_LOG_BYTES))
@@ -99,20 +116,28 @@ class Executor:
         for exported in (evidence.state, evidence.folder / "export_errors.log"):
             redact_folder(exported, self.redactor)
         wanted = {self.sandbox.paths.results: evidence.results}
-        sources = list(self.spec.agent.transcript_sources(self.sandbox))
+        sources = self.agent.transcript_sources(self.sandbox)
         wanted.update({source: folder / "raw" / str(index) for index, source in enumerate(sources)})
         try:
             manifests = self.sandbox.collect(wanted, limits or CollectLimits())
             kept = {path: redact_collected(wanted[path], manifests[path], self.redactor) for path in wanted}
         except (InfraError, SandboxLost, OSError):
-            for destination in wanted.values():
+            for destination in (evidence.results, folder / "raw"):
                 shutil.rmtree(destination, ignore_errors=True)
             raise
         manifest = kept[self.sandbox.paths.results]
         flags += [SECRET_IN_RESULTS] if manifest != manifests[self.sandbox.paths.results] else []
-        records = self.spec.agent.read_transcript(folder / "raw") if sources else ()
+        records, unread = self._read_transcript(folder / "raw") if sources else ((), [])
+        flags += unread
         shutil.rmtree(folder / "raw", ignore_errors=True)  # normalised now; an agent's folder may hold its key
         return self._write(number, records, manifest, tuple(flags))
+
+    def _read_transcript(self, raw: Path) -> tuple[tuple[Record, ...], list[str]]:
+        """Return the transcript, or none and a flag: the executor wrote it, so it may be what breaks an adapter."""
+        try:
+            return self.agent.read_transcript(raw), []
+        except AgentError:
+            return (), [TRANSCRIPT_UNREADABLE]
 
     def salvage(self, number: int) -> TurnEvidence:
         """Return what is known of a turn whose sandbox is gone: the conversation the gateway saw.
@@ -186,8 +211,3 @@ class PulseReader:
         return Pulse(
             idle=activity.last_event, busy=activity.calls_in_flight > 0, waited=activity.waited_seconds - self.base
         )
-
-
-def exchange_folder(directory: Path) -> Path:
-    """Return where an attempt's exchange log of the executor's calls is kept."""
-    return directory / "exchange" / "executor"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,22 @@ from pytest_uniclaw.agents.base import Agent
 from pytest_uniclaw.agents.registry import check_agent, load_agent
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.budget import Budget
-from pytest_uniclaw.collection import CUSTOM, TaskItem
+from pytest_uniclaw.collection import CUSTOM, TaskItem, overriding_file
 from pytest_uniclaw.errors import SettingsError, TaskUnavailable
 from pytest_uniclaw.executor import Executor
-from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
+from pytest_uniclaw.extensions import load_provider
 from pytest_uniclaw.judge.base import Simulator, Supervisor
 from pytest_uniclaw.loop import run_attempt
 from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.options import load_settings
-from pytest_uniclaw.outcome import RECORD, raise_outcome
+from pytest_uniclaw.outcome import RECORD, TaskInfra, raise_outcome
 from pytest_uniclaw.package import unavailable
 from pytest_uniclaw.preflight import check_model, refuse_stranger
 from pytest_uniclaw.progress import sink_of
 from pytest_uniclaw.provisioning import Unprovisioned, provision
 from pytest_uniclaw.report.record import record_of_attempt, skipped_record
+from pytest_uniclaw.selection import selected_item
+from pytest_uniclaw.rolecheck import simulator_of, supervisor_of
 from pytest_uniclaw.session import RunInfo, run_info
 from pytest_uniclaw.settings import Settings
 from pytest_uniclaw.spec import AttemptSpec, RunContext, digests
@@ -58,7 +61,7 @@ def agent(request: pytest.FixtureRequest) -> Agent:
     try:
         return load_agent(item.agent_name)
     except SettingsError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise TaskInfra(str(error), pytrace=False) from None
 
 
 @pytest.fixture
@@ -68,15 +71,15 @@ def services(task: Task) -> tuple[Service, ...]:
 
 
 @pytest.fixture
-def supervisor(pytestconfig: pytest.Config) -> Supervisor:
+def supervisor(task: Task, pytestconfig: pytest.Config) -> Supervisor:
     """The hidden grader. Override to grade with one of your own."""
-    return load_supervisor(load_settings(pytestconfig).supervisor)
+    return supervisor_of(task, load_settings(pytestconfig))
 
 
 @pytest.fixture
-def simulator(pytestconfig: pytest.Config) -> Simulator:
+def simulator(task: Task, pytestconfig: pytest.Config) -> Simulator:
     """The user simulator. Override to let another user write the follow-ups."""
-    return load_simulator(load_settings(pytestconfig).simulator)
+    return simulator_of(task, load_settings(pytestconfig))
 
 
 @pytest.fixture
@@ -102,20 +105,23 @@ class Parts:
 
 
 @pytest.fixture
-def uniclaw_parts(agent: Agent, supervisor: Supervisor, simulator: Simulator, budget: Budget) -> Parts:
+def uniclaw_parts(
+    request: pytest.FixtureRequest, agent: Agent, supervisor: Supervisor, simulator: Simulator, budget: Budget
+) -> Parts:
     """Collect the overridable parts and refuse what is none. Not meant to be overridden."""
+    item: TaskItem = request.node
     parts = Parts(agent, supervisor, simulator, budget)
     try:
-        check_agent(agent, "the fixture `agent` of a conftest")
+        check_agent(agent, origin_of(item, "agent"))
     except SettingsError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise TaskInfra(str(error), pytrace=False) from None
     for name, needed in NEEDED.items():
         value = getattr(parts, name)
         missing = [part for part in needed if not hasattr(value, part)]
         if missing:
-            raise pytest.UsageError(
-                f"the fixture `{name}` of a conftest gave {value!r}, which lacks {', '.join(missing)}"
-            )
+            given = "None" if value is None else f"a {type(value).__name__}"
+            raise TaskInfra(f"{origin_of(item, name)} gives {given}, which lacks {', '.join(missing)}", pytrace=False)
+    item.shown_agent = reference_of(item) or agent.name
     return parts
 
 
@@ -125,8 +131,7 @@ def artifacts(request: pytest.FixtureRequest, task: Task, uniclaw_parts: Parts, 
     item: TaskItem = request.node
     agent = uniclaw_parts.agent
     slug = item.model.slug if agent.needs_model else "no-model"
-    backend = reference_of(item) or agent.name
-    return task_directory(uniclaw_run.directory, item.number, backend, slug, task.category, task.task_id)
+    return task_directory(uniclaw_run.directory, item.number, item.shown_agent, slug, task.category, task.task_id)
 
 
 @pytest.fixture
@@ -145,12 +150,12 @@ def attempt_spec(
     settings, parts = load_settings(item.config), uniclaw_parts
     _skip_unavailable(item, task, uniclaw_run.context)
     model = item.model if parts.agent.needs_model else None
-    _refuse_unready(task, parts.agent, model, settings)
+    _refuse_unready(item, task, parts.agent, model)
     return AttemptSpec(
         task=dataclasses.replace(task, services=services), agent=parts.agent,
         provider=load_provider(settings.sandbox), supervisor=parts.supervisor, simulator=parts.simulator,
         budget=parts.budget, run=uniclaw_run.context, number=item.number, directory=artifacts, model=model,
-        gateway=uniclaw_run.gateway if model else None, reference=reference_of(item),
+        gateway=uniclaw_run.gateway, reference=reference_of(item),
     )  # fmt: skip
 
 
@@ -202,6 +207,12 @@ def uniclaw_attempt(
     return run
 
 
+def origin_of(item: TaskItem, fixture: str) -> str:
+    """Say where the value of a fixture comes from: the file that overrides it, or what is installed."""
+    path = overriding_file(item, fixture)
+    return f"the fixture `{fixture}` of {path}" if path else f"the installed {fixture}"
+
+
 def reference_of(item: TaskItem) -> str:
     """Return how the user named an item's agent; empty for an agent that only a conftest knows."""
     return "" if item.agent_name == CUSTOM else item.agent_name
@@ -217,7 +228,8 @@ def _skip_unavailable(item: TaskItem, task: Task, context: RunContext) -> None:
 
 
 def _skip(item: TaskItem, reason: str) -> None:
-    item.stash[RECORD] = skipped_record(item.task, item.agent_name, item.number, reason)
+    model = selected_item(item).model
+    item.stash[RECORD] = skipped_record(item.task, item.shown_agent, item.number, reason, model=model)
     pytest.skip(reason)
 
 
@@ -226,14 +238,28 @@ def _keep(attempt: Attempt, executor: Executor | Unprovisioned, settings: Settin
     if not settings.keep or attempt.status is Status.PASS or attempt.tries > 1 or isinstance(executor, Unprovisioned):
         return attempt
     entry = executor.sandbox.retain()
-    return attempt.model_copy(update={"reason": f"{attempt.reason}; kept: {entry}"}) if entry else attempt
+    if not entry:
+        return attempt
+    texts = {"reason": f"{attempt.reason}; kept: {entry}", "problem": f"{attempt.problem}\nkept: {entry}".strip()}
+    return attempt.model_copy(update=texts)
 
 
-def _refuse_unready(task: Task, agent: Agent, model: ModelChoice | None, settings: Settings) -> None:
-    """Say what is missing; an agent of a conftest is not known before its item runs."""
+def _refuse_unready(item: TaskItem, task: Task, agent: Agent, model: ModelChoice | None) -> None:
+    """End an item whose agent cannot run here. One of a conftest is not known before, any other was checked by then."""
+    settings = load_settings(item.config)
     try:
         refuse_stranger(agent, settings)
         if model is not None:
             check_model(task, agent.name, model, settings)
+        if item.agent_name == CUSTOM:
+            _check_image(settings.sandbox, agent.image)
     except SettingsError as error:
-        raise pytest.UsageError(str(error)) from None
+        path = overriding_file(item, "agent")
+        whose = f" of {path}" if path else ""
+        raise TaskInfra(f"the agent {agent.name}{whose} cannot run: {error}", pytrace=False) from None
+
+
+@cache
+def _check_image(sandbox: str, image: str) -> None:
+    """Ask whether an image is there, until it is. Raises SettingsError with the remedy."""
+    load_provider(sandbox).check([image])

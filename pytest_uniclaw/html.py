@@ -6,21 +6,32 @@ Registered only where pytest-html is installed. Everything is escaped here: html
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from pytest_uniclaw.report.record import ItemRecord
-from pytest_uniclaw.report.stats import group_by, headline, summarise
+from pytest_uniclaw.agents.guard import ERROR_LOG
+from pytest_uniclaw.options import load_settings
+from pytest_uniclaw.outcome import detail_of
+from pytest_uniclaw.report.record import SKIPPED, ItemRecord
+from pytest_uniclaw.report.stats import headline, rate_rows
+from pytest_uniclaw.sandbox.services import LOGS
 
 COLUMNS = (("score", "Score"), ("capability", "Capability"), ("turns", "Turns"), ("executor", "Executor s"))
+LINKS = (
+    ("artifacts", ""), ("transcript", "transcript.jsonl"), ("record", "uniclaw.json"), ("services", LOGS),
+    ("error", ERROR_LOG), ("pre_exec", "pre_exec.log"),
+)  # fmt: skip
+"""What a row may link to, by the file's name in the attempt's folder."""
 STYLE = (
     "<style>.uniclaw{border-collapse:collapse;margin:.4em 0;font-size:12px;color:#222}.uniclaw td,.uniclaw th"
     "{border:1px solid #ccc;padding:2px 8px;text-align:left;vertical-align:top}"
     ".uniclaw td{color:#222}.uniclaw .n{text-align:right}"
+    "pre.uniclaw-text{color:#222;white-space:pre-wrap;overflow-wrap:anywhere}.logwrapper:not(:has(.log)){display:none}"
     ".uniclaw .met{background:#e6f4ea}.uniclaw .partial{background:#fff4d6}.uniclaw .unmet{background:#fde7e7}</style>"
 )
 
@@ -28,16 +39,15 @@ STYLE = (
 class HtmlHooks:
     """Hooks of pytest-html and the report extras, on the controller."""
 
-    def __init__(self, config: pytest.Config, records: list[ItemRecord]) -> None:
-        self._records = records
+    def __init__(self, config: pytest.Config, records: Callable[[], Sequence[ItemRecord]]) -> None:
+        self._records, self._note = records, load_settings(config).note
         self._folder = Path(str(config.getoption("htmlpath", "") or ".")).resolve().parent
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Give a reported item its tables and links."""
-        data = getattr(report, "uniclaw", None)
-        if data and report.when in {"call", "setup"}:
-            record = ItemRecord.model_validate(data)
+        record = record_of(report)
+        if record and report.when in {"call", "setup"}:
             report.extras = [  # type: ignore[attr-defined]
                 {
                     "name": "uniclaw",
@@ -56,62 +66,82 @@ class HtmlHooks:
 
     def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:
         """Insert our cells, empty ones for a row that is no task."""
-        data = getattr(report, "uniclaw", None)
-        record = ItemRecord.model_validate(data) if data else None
+        record = record_of(report)
         for offset, (name, _) in enumerate(COLUMNS):
             cells.insert(2 + offset, f'<td class="col-{name}">{cell(record, name)}</td>')
 
+    def pytest_html_results_table_html(self, report: pytest.TestReport, data: list[str]) -> None:
+        """Take out of a row's log what its tables say already; a traceback of ours or of a conftest stays."""
+        record = record_of(report)
+        if record and data and report.longreprtext and tells_all(record):
+            del data[0]
+
     def pytest_html_results_summary(self, prefix: list[str], summary: list[str], postfix: list[str]) -> None:
-        """Put the headline and the rates above the table."""
-        if self._records:
-            prefix.append(STYLE + rates(self._records))
+        """Put the headline, the rates and the session's note above the table."""
+        if records := self._records():
+            prefix.append(STYLE + rates(records) + (f"<p>{escape(self._note)}</p>" if self._note else ""))
 
     def pytest_html_report_title(self, report: Any) -> None:
         """Name the report."""
         report.title = "pytest-uniclaw"
 
     def _links(self, record: ItemRecord) -> list[dict[str, str]]:
-        if not record.directory:
-            return []
-        target = os.path.relpath(record.directory, self._folder)
-        pairs = [
-            ("artifacts", target),
-            ("transcript", f"{target}/transcript.jsonl"),
-            ("record", f"{target}/uniclaw.json"),
-        ]
+        """Link to what there is: an attempt that came to no turn has no transcript."""
+        found = [(name, Path(record.directory, file)) for name, file in LINKS] if record.directory else []
         return [
-            {"name": name, "format_type": "url", "content": link, "mime_type": "", "extension": ""}
-            for name, link in pairs
-        ]
+            {
+                "name": name, "format_type": "url", "content": quote(os.path.relpath(path, self._folder)),
+                "mime_type": "", "extension": "",
+            }
+            for name, path in found
+            if path.exists()
+        ]  # fmt: skip
+
+
+def record_of(report: pytest.TestReport) -> ItemRecord | None:
+    """Return the record of a task's report."""
+    data = getattr(report, "uniclaw", None)
+    return ItemRecord.model_validate(data) if data else None
 
 
 def cell(record: ItemRecord | None, name: str) -> str:
-    """Return the content of one cell."""
+    """Return the content of one cell; the table sorts by it as text, so a number has a hidden key of fixed width."""
     if record is None:
         return ""
     texts = {
-        "score": f"{record.score:.2f}", "capability": escape(record.capability), "turns": str(len(record.turns)),
-        "executor": f"{record.seconds:.1f}",
+        "score": "-" if record.score is None else f"{record.score:.2f}", "capability": escape(record.capability),
+        "turns": _sortable(len(record.turns), "d"), "executor": _sortable(record.seconds, ".1f"),
     }  # fmt: skip
     return texts[name]
 
 
+def _sortable(value: float, form: str) -> str:
+    return f"<span hidden>{value:012.3f}</span>{value:{form}}"
+
+
 def rates(records: Sequence[ItemRecord]) -> str:
     """Return the headline and the table of PR, AS and coverage per executor and capability."""
-    groups = group_by(records, lambda r: f"{r.agent} {r.model}".strip() + f" · {r.capability}")
+    groups = rate_rows(records, " · ")
     rows = "".join(
         f"<tr><td>{escape(g.name)}</td><td class=n>{_rate(g.pass_rate)}</td><td class=n>{_rate(g.average_score)}</td>"
         f"<td class=n>{g.judged}/{g.selected}</td></tr>"
-        for g in [*groups, summarise("all", records)]
+        for g in groups
     )
     head = "<tr><th>executor · capability</th><th>PR</th><th>AS</th><th>judged</th></tr>"
-    return f"<h2>{escape(headline(summarise('all', records)))}</h2><table class=uniclaw>{head}{rows}</table>"
+    return f"<h2>{escape(headline(groups[-1]))}</h2><table class=uniclaw>{head}{rows}</table>"
+
+
+def tells_all(record: ItemRecord) -> bool:
+    """Say whether a record has all that is known of its item: without an attempt, a traceback may say more."""
+    return bool(record.directory) or record.status == SKIPPED
 
 
 def details(record: ItemRecord) -> str:
-    """Return the reason, the checkpoint table, the caps and the turns of one attempt."""
+    """Return the reason, the checkpoint table, the caps and the turns of one attempt; of infra the whole message."""
     note = " (replayed from the run directory)" if record.replayed else ""
-    parts = [f"<p>{escape(record.reason)}{note}</p>"]
+    parts = [f"<p>{escape(record.reason)}{note}</p>"] if record.judged else []
+    if not record.judged and tells_all(record):
+        parts.append(f"<pre class=uniclaw-text>{escape(detail_of(record))}</pre>")
     if record.checkpoints:
         parts.append(_checkpoints(record))
     if record.turns:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.errors import (
+    AgentError,
     GradingError,
     InfraError,
     PreExecError,
@@ -29,7 +30,7 @@ from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import set_aside
 from pytest_uniclaw.task import public_view
-from pytest_uniclaw.turn import Course, Sink, next_message, play_turn
+from pytest_uniclaw.turn import AGENT_ERROR, Course, Sink, next_message, play_turn
 from pytest_uniclaw.verdict import Decision
 
 
@@ -47,7 +48,7 @@ def run_attempt(
         tries += 1
         course = Course()
         _guarded(course, _opened(spec, executor), sink)
-        if course.blocked not in {Status.INFRA_ERROR, Status.RATE_LIMIT} or tries > spec.run.infra_retries:
+        if not _may_end_otherwise(course) or tries > spec.run.infra_retries:
             break
         sink({"what": "retry", "why": course.problem})
         if isinstance(executor, Executor):
@@ -55,6 +56,11 @@ def run_attempt(
         executor = None
         set_aside(spec.directory, tries)
     return record_attempt(spec, course, started=started, wall=time.monotonic() - clock, tries=tries)
+
+
+def _may_end_otherwise(course: Course) -> bool:
+    """Say whether another try is worth its cost: an adapter that failed would fail again."""
+    return course.blocked in {Status.INFRA_ERROR, Status.RATE_LIMIT} and AGENT_ERROR not in course.flags
 
 
 @contextmanager
@@ -73,6 +79,9 @@ def _guarded(course: Course, opened: AbstractContextManager[Executor], sink: Sin
             _play(course, executor, sink)
     except PreExecError as error:
         course.block(Status.PRE_EXEC_FAILED, error)
+    except AgentError as error:
+        course.block(Status.INFRA_ERROR, error)
+        course.note(AGENT_ERROR)
     except InfraError as error:
         course.block(Status.RATE_LIMIT if error.kind == "rate_limit" else Status.INFRA_ERROR, error)
     except (TaskError, SettingsError) as error:
@@ -95,8 +104,8 @@ def _play(course: Course, executor: Executor, sink: Sink) -> None:
     messages = [first_message(view, executor.sandbox.paths)]
     for number in range(1, budget.turns + 1):
         sink({"what": "turn", "turn": number, "of": budget.turns})
-        verdict, answer = play_turn(course, executor, number, messages[-1], sink)
+        verdict, seen = play_turn(course, executor, number, messages[-1], sink)
         course.global_timeout = budget.exhausted(course.spent)
         if verdict.decision is not Decision.CONTINUE or number == budget.turns or course.global_timeout:
             return
-        messages.append(next_message(course, executor, view, answer, messages))
+        messages.append(next_message(course, executor, view, seen, messages))

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_uniclaw.schema import RoleSettings
+
 SCRIPT = "script"
 """Name of the provider that plays back a script file instead of asking a model."""
 
@@ -37,6 +39,30 @@ class ModelChoice:
         """The folder name of the run layout: the whole reference with every unsafe character as a hyphen."""
         text = self.name if self.scripted else f"{self.provider}-{self.name}"
         return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or "unknown-model"
+
+
+@dataclass(frozen=True)
+class RoleChoice:
+    """What a hidden role works with on one task.
+
+    ``model`` is None where neither session nor task names one. ``effort`` is a reasoning effort, ``guidance`` the task
+    author's own words to the role (YAML ``codex.supervisor.instructions``, ``codex.user_simulator.policy``).
+    ``judges`` is an odd number or ``auto``.
+    """
+
+    model: ModelChoice | None = None
+    effort: str = ""
+    guidance: str = ""
+    judges: str = "1"
+
+
+def choose_role(model: str, effort: str, task: RoleSettings, *, judges: str = "1") -> RoleChoice:
+    """Merge the session's choice with a task's: the session's wins, as ``--model`` does."""
+    named = model or (f"{task.provider}/{task.model}" if task.provider and task.model else task.model)
+    return RoleChoice(
+        parse_model(named) if named else None, effort or task.reasoning_effort,
+        "\n".join(filter(None, (task.instructions, task.policy))), judges,
+    )  # fmt: skip
 
 
 def parse_model(text: str, *, default_provider: str = "openai") -> ModelChoice:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_uniclaw.errors import SettingsError
-from pytest_uniclaw.settings import OPTIONS, Settings, resolve
+from pytest_uniclaw.optiontable import OPTIONS
+from pytest_uniclaw.settings import Settings, resolve
 
 FILES_INI = "uniclaw_files"
 SHORT_INI = "uniclaw_short_options"

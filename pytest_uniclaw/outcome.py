@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pytest_uniclaw.agents.guard import ERROR_LOG
 from pytest_uniclaw.redaction import Redactor
-from pytest_uniclaw.report.record import ItemRecord, clean_text
+from pytest_uniclaw.report.lines import cut, one_line, score_line
+from pytest_uniclaw.report.record import SKIPPED, ItemRecord, clean_text
 from pytest_uniclaw.status import Outcome
+
+PROPERTIES = (
+    "score", "status", "threshold", "capability", "language", "agent", "model", "supervisor", "simulator", "number",
+    "directory",
+)  # fmt: skip
+"""The fields of a record that are JUnit properties by their names."""
+ERROR_LINES = 15
+"""How much of ``error.log`` a report shows."""
 
 RECORD = pytest.StashKey[ItemRecord]()
 """Where an item keeps its record until its report is made."""
@@ -32,21 +44,45 @@ def raise_outcome(record: ItemRecord) -> None:
     if record.outcome == Outcome.XFAILED.value:
         raise pytest.xfail.Exception(clean_text(record.reason), pytrace=False)
     if record.outcome == Outcome.INFRA.value:
-        raise TaskInfra(clean_text(record.reason), pytrace=False)
+        raise TaskInfra(clean_text(detail_of(record)), pytrace=False)
     if record.outcome == Outcome.FAILED.value:
         raise TaskFailed(clean_text(detail_of(record)), pytrace=False)
 
 
 def detail_of(record: ItemRecord) -> str:
-    """Return the failure text: the one-line reason, then the checkpoints that cost something."""
-    lines = [record.reason]
+    """Return all that is known of a non-pass: why, the checkpoints that cost something, where to look.
+
+    Nothing is said twice: the one-line reason, which has the first of these, stays in the summary.
+    """
+    return "\n".join([*(_loss(record) if record.judged else _obstacle(record)), *_places(record)])
+
+
+def _obstacle(record: ItemRecord) -> list[str]:
+    message = record.detail or record.reason
+    told = message if record.status == SKIPPED or message.startswith(record.status) else f"{record.status}: {message}"
+    return told.splitlines()
+
+
+def _loss(record: ItemRecord) -> list[str]:
+    lines = [score_line(record.status, record.score or 0.0, record.threshold, len(record.turns))]
+    lines += [f"  {line}" for line in record.detail.splitlines()]
     for line in record.checkpoints:
         if line.earned < line.weight:
-            lines.append(f"  {line.id} {line.name}: {line.earned:.2f} of {line.weight:.2f}  {line.rationale[:200]}")
-    lines += [f"  cap {cap.id} at {cap.value:.2f}: {cap.rationale[:200]}" for cap in record.caps if cap.triggered]
-    lines += [f"  fatal: {reason[:200]}" for reason in record.fatal]
-    lines += [f"  see {record.directory}"] if record.directory else []
-    return "\n".join(lines)
+            lines.append(f"  {line.id} {line.name}: {line.earned:.2f} of {line.weight:.2f}  {cut(line.rationale, 200)}")
+    lines += [f"  cap {cap.id} at {cap.value:.2f}: {cut(cap.rationale, 200)}" for cap in record.caps if cap.triggered]
+    return lines + [f"  fatal: {cut(reason, 200)}" for reason in record.fatal]
+
+
+def _places(record: ItemRecord) -> list[str]:
+    """Name the attempt's folder, and show the end of an adapter's traceback: it is nowhere else."""
+    if not record.directory:
+        return []
+    lines = [f"  see {record.directory}"]
+    log = Path(record.directory, ERROR_LOG)
+    if record.outcome == Outcome.INFRA.value and log.is_file():
+        tail = log.read_text("utf-8", "replace").splitlines()[-ERROR_LINES:]
+        lines += [f"  {ERROR_LOG} ends:", *(f"    {line}" for line in tail)]
+    return lines
 
 
 def clean_report(report: pytest.TestReport, redactor: Redactor) -> None:
@@ -70,19 +106,24 @@ def shape_report(item_record: ItemRecord, item: pytest.Item, report: pytest.Test
     """Attach the record to a report and flat properties to its item; an infra outcome becomes an error.
 
     JUnit and html tell an error from a failure by the phase: what the executor could not have caused belongs to
-    the set-up phase.
+    the set-up phase. Where one line is shown of a report (``short test summary``, JUnit's ``message``), it is the
+    reason; a skip is located at the task, not at the line of ours that skips.
     """
     report.uniclaw = item_record.dump()  # type: ignore[attr-defined]
     item.user_properties.extend(properties_of(item_record))
     if item_record.outcome == Outcome.INFRA.value and report.failed:
         report.when = "setup"
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = item_record.reason if item_record.directory else one_line(crash.message)
+    if item_record.status == SKIPPED and isinstance(report.longrepr, tuple):
+        report.longrepr = (str(item.path), 1, report.longrepr[2])
 
 
 def properties_of(record: ItemRecord) -> list[tuple[str, object]]:
-    """Return flat JUnit properties; values are JSON primitives."""
+    """Return flat JUnit properties; values are JSON primitives. What is unknown, such as a score of infra, has none."""
     data = record.dump()
-    names = ("score", "status", "threshold", "capability", "language", "agent", "model", "number", "directory")
-    rows: list[tuple[str, object]] = [(name, data[name]) for name in names]
+    rows: list[tuple[str, object]] = [(name, data[name]) for name in PROPERTIES if data[name] is not None]
     rows += [("turns", len(record.turns)), ("executor_seconds", record.seconds), ("replayed", record.replayed)]
     rows += [(f"checkpoint.{c['id']}", c["earned"]) for c in data["checkpoints"]]
     return rows + [(f"tokens.{name}", value) for name, value in data["tokens"].items() if value is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from pytest_uniclaw import collection, fixtures, options
 from pytest_uniclaw.controller import Controller
 from pytest_uniclaw.outcome import RECORD, clean_report, shape_report
 from pytest_uniclaw.report.record import crashed_record
+from pytest_uniclaw.selection import selected_item
 from pytest_uniclaw.session import interrupt_once, redactor_of, watch_controller
-from pytest_uniclaw.terminal import header
+from pytest_uniclaw.terminal import header, set_up
 
 agent = fixtures.agent
 artifacts = fixtures.artifacts
@@ -31,7 +33,7 @@ uniclaw_run = fixtures.uniclaw_run
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add the options of :data:`pytest_uniclaw.settings.OPTIONS`."""
+    """Add the options of :data:`pytest_uniclaw.optiontable.OPTIONS`."""
     options.add_options(parser, pluginmanager)
 
 
@@ -44,12 +46,20 @@ def pytest_configure(config: pytest.Config) -> None:
         interrupt_once()
         watch_controller(config)
     else:
+        collection.refuse_unknown_agents(config)
         config.pluginmanager.register(Controller(config), "uniclaw-controller")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Show what will run."""
     return header(options.load_settings(config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
+    """Show what runs in the environment table of pytest-html too."""
+    shown = set_up(options.load_settings(config))
+    metadata.update({f"uniclaw {name}": escape(value) for name, value in shown.items()})
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -67,9 +77,11 @@ def pytest_runtest_makereport(
     report = yield
     if isinstance(item, collection.TaskItem) and call.when != "teardown":
         record = item.stash.get(RECORD, None)
-        if record is None and report.failed:
-            why = redactor_of(item.config).text(str(call.excinfo and call.excinfo.value))
-            record = crashed_record(item.task, item.agent_name, item.number, why)
+        if record is None and call.excinfo is not None and report.failed:
+            told = isinstance(call.excinfo.value, pytest.fail.Exception)
+            why = redactor_of(item.config).text(str(call.excinfo.value) if told else call.excinfo.exconly())
+            known = selected_item(item)
+            record = crashed_record(item.task, item.shown_agent, item.number, why, model=known.model)
         if record is not None and (call.when == "call" or report.outcome != "passed"):
             shape_report(record, item, report)
     if isinstance(item, collection.TaskItem):

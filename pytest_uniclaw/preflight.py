@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from pytest_uniclaw.agents.base import Agent
 from pytest_uniclaw.agents.registry import load_agent
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
-from pytest_uniclaw.modelchoice import ModelChoice, parse_model
+from pytest_uniclaw.modelchoice import SCRIPT, ModelChoice, parse_model
 from pytest_uniclaw.package import HiddenFolder, has_hidden
 from pytest_uniclaw.report.gate import parse_gate
 from pytest_uniclaw.settings import Settings
@@ -28,6 +29,8 @@ class Wanted:
 
 def check_models(wanted: Sequence[Wanted], settings: Settings) -> bool:
     """Make sure every known executor that needs a model has one; return whether any may. Raises SettingsError."""
+    for text in settings.models:
+        refuse_misspelt(text)
     needed = False
     for item in wanted:
         if item.agent is None:
@@ -43,8 +46,8 @@ def check_models(wanted: Sequence[Wanted], settings: Settings) -> bool:
 
 def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
     """Make sure sandbox, supervisor, simulator and gate can be used. Raises SettingsError with the remedy."""
-    load_supervisor(settings.supervisor)
-    load_simulator(settings.simulator)
+    load_supervisor(settings.supervisor.name)
+    load_simulator(settings.simulator.name)
     provider = load_provider(settings.sandbox)
     agents = [load_agent(name) for name in dict.fromkeys(item.agent for item in wanted if item.agent is not None)]
     if provider.trusted_only and parse_gate(settings.gate):
@@ -90,23 +93,53 @@ def check_model(task: Task, agent: str, choice: ModelChoice, settings: Settings)
     """Make sure that a model can be asked: its provider is configured, or its script is there. Raises SettingsError."""
     if choice.scripted:
         _check_script(task, choice)
+    else:
+        require_provider(f"agent {agent}", task, choice, settings, "or run the scripted model with --model=script")
+
+
+def require_provider(who: str, task: Task, choice: ModelChoice, settings: Settings, otherwise: str = "") -> None:
+    """Raise SettingsError, with the remedy, when the provider of a model is not configured; a cassette needs none."""
+    known = [provider.name for provider in settings.providers]
+    if choice.provider in known or settings.cassette_replay is not None:
         return
-    known = {provider.name: provider for provider in settings.providers}
-    if choice.provider in known:
-        return
-    variable = settings.missing_key_variables[0] if settings.missing_key_variables else "OPENAI_API_KEY"
+    variable = settings.missing_keys.get(choice.provider)
+    if variable is not None:
+        lack, way = f"the provider {choice.provider!r} has no key", f"set {variable}"
+    else:
+        lack = f"no provider {choice.provider!r} is configured"
+        way = f"{_meant(choice, [*known, *settings.missing_keys])}add [providers.{choice.provider}] to uniclaw.toml"
     raise SettingsError(
-        f"agent {agent} needs a model, and no provider {choice.provider!r} is configured for {choice.name!r} "
-        f"(task {task.task_id}).\n"
-        f"  fix: set {variable}, or add [providers.{choice.provider}] to uniclaw.toml, "
-        "or run the scripted model with --model=script"
+        f"{who} needs a model, and {lack} for {choice.name!r} (task {task.task_id}).\n"
+        f"  fix: {', '.join(filter(None, (way, otherwise)))}"
     )
+
+
+def _meant(choice: ModelChoice, known: Sequence[str]) -> str:
+    """Return a question for a provider of nearly this name, or for a model that bears nearly a provider's name."""
+    provider = difflib.get_close_matches(choice.provider, known, 1)
+    if provider:
+        return f"did you mean {provider[0]}/{choice.name}? Else "
+    model = difflib.get_close_matches(choice.name, known, 1)
+    return f"did you mean {model[0]}/MODEL? Else " if model else ""
+
+
+def refuse_misspelt(text: str) -> None:
+    """Raise SettingsError for a ``--model`` without a provider that is nearly ``script`` or ``script:FILE``."""
+    head, colon, file = text.partition(":")
+    if head != SCRIPT and "/" not in head and difflib.get_close_matches(head.lower(), [SCRIPT], 1, 0.8):
+        raise SettingsError(
+            f"--model={text}: did you mean {SCRIPT}{colon}{file}?\n"
+            f"  fix: write --model={SCRIPT}{colon}{file}, or --model=PROVIDER/{text} for a model of that name"
+        )
 
 
 def _check_script(task: Task, choice: ModelChoice) -> None:
     if choice.script is not None:
         if not choice.script.is_file():
-            raise SettingsError(f"--model=script:{choice.script}: no such file")
+            raise SettingsError(
+                f"--model=script:{choice.script}: no such file: {choice.script.absolute()}\n"
+                "  fix: correct the path; a relative one is taken from the folder where pytest was started"
+            )
         return
     if not has_hidden(task, HiddenFolder.SCRIPT, "model.yaml"):
         raise SettingsError(

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pytest_uniclaw.agents.base import ModelAccess
 from pytest_uniclaw.errors import InfraError, SandboxLost, UniclawError
-from pytest_uniclaw.executor import Executor, exchange_folder
+from pytest_uniclaw.executor import Executor
 from pytest_uniclaw.models.client import Gateway
 from pytest_uniclaw.models.grants import Grant, GrantRequest
 from pytest_uniclaw.package import HiddenFolder, Reader, open_hidden, private_copy
@@ -25,7 +25,7 @@ from pytest_uniclaw.preexec import run_pre_exec
 from pytest_uniclaw.sandbox.base import Entry, Sandbox, SandboxSpec
 from pytest_uniclaw.sandbox.services import start_services
 from pytest_uniclaw.spec import AttemptSpec
-from pytest_uniclaw.store import write_text
+from pytest_uniclaw.store import exchange_folder, write_text
 from pytest_uniclaw.task import Task, Variant, resolve_variant
 
 MODEL_URL = "http://127.0.0.1:4010/v1"
@@ -80,12 +80,12 @@ def _provisioned(spec: AttemptSpec, stack: ExitStack) -> Executor:
     sandbox = stack.enter_context(spec.provider.open(sandbox_spec(spec)))
     if inputs := input_entries(task, variant, sandbox):
         sandbox.put(inputs)
-    services = start_services(sandbox, task, environment)
+    services = start_services(sandbox, task, environment, spec.directory)
     if services:  # without them nothing runs yet that a sweep must leave alone
         sandbox.keep()
     executor = Executor(spec, task, variant, sandbox, services, environment=environment, resources=stack)
     access = _grant(spec, task, executor, stack)
-    spec.agent.prepare(sandbox, task, access)
+    executor.agent.prepare(sandbox, task, access)
     write_text(spec.directory / "provisioned", f"{time.monotonic() - started:.3f} s\n")
     return executor
 
@@ -93,7 +93,7 @@ def _provisioned(spec: AttemptSpec, stack: ExitStack) -> Executor:
 def sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
     """Return what the provider must make for a spec; nothing in it is secret."""
     network: Literal["isolated", "internet"] = "internet" if spec.network == "internet" else "isolated"
-    gateway = spec.gateway.agent_socket.parent if spec.gateway else None
+    gateway = spec.gateway if spec.model else None
     return SandboxSpec(
         owner=spec.owner,
         image=spec.agent.image,
@@ -101,7 +101,8 @@ def sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
         network=network,
         memory=spec.memory,
         cpus=spec.task.cpus or 0.0,
-        gateway=gateway,
+        gateway=gateway.agent_socket.parent if gateway else None,
+        relay=gateway.relay if gateway else "",
         lifetime=spec.budget.total_seconds + spec.budget.max_waiting_seconds + 3600.0,
         environment=dict(spec.run.proxies) if network == "internet" else {},
         keepable=spec.run.keep,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from pytest_uniclaw.attempt import Attempt, Turn, Usage, best_score
 from pytest_uniclaw.errors import InfraError
 from pytest_uniclaw.models.client import Gateway
-from pytest_uniclaw.models.grants import Call
+from pytest_uniclaw.models.grants import Call, Role
+from pytest_uniclaw.report.lines import one_line, score_line
 from pytest_uniclaw.report.upstream import write_upstream
 from pytest_uniclaw.spec import AttemptSpec, digests
 from pytest_uniclaw.status import AttemptFacts, Status, decide_status
@@ -16,6 +17,8 @@ from pytest_uniclaw.store import save_attempt
 from pytest_uniclaw.turn import Course
 from pytest_uniclaw.verdict import Decision, Verdict
 
+SHORT = 160
+"""Characters of a rationale in the one-line reason."""
 COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
@@ -30,17 +33,23 @@ def record_attempt(spec: AttemptSpec, course: Course, *, started: datetime, wall
     return attempt
 
 
-def usage_by_role(calls: Iterable[Call]) -> tuple[Usage, ...]:
-    """Add up model calls per role; a counter that any call does not know is unknown (None) in the sum."""
-    roles: dict[str, list[Call]] = {}
+def usage_by_role(calls: Iterable[Call], waited: Mapping[Role, float]) -> tuple[Usage, ...]:
+    """Add up model calls per role; a counter that any call does not know is unknown (None) in the sum.
+
+    ``waited`` are the seconds that providers made each role wait.
+    """
+    roles: dict[Role, list[Call]] = {}
     for call in calls:
         roles.setdefault(call.role, []).append(call)
-    return tuple(_usage(role, rows) for role, rows in sorted(roles.items()))
+    return tuple(_usage(role, rows, waited.get(role, 0.0)) for role, rows in sorted(roles.items()))
 
 
-def _usage(role: str, calls: list[Call]) -> Usage:
+def _usage(role: str, calls: list[Call], waited: float) -> Usage:
     sums = {name: _sum([getattr(call, name) for call in calls]) for name in COUNTERS}
-    return Usage(role=role, calls=len(calls), cost_usd=_cost(calls), **sums)
+    tries = sum(call.tries for call in calls)
+    return Usage(
+        role=role, calls=len(calls), cost_usd=_cost(calls), tries=tries, waited_seconds=round(waited, 3), **sums
+    )
 
 
 def _sum(values: list[int | None]) -> int | None:
@@ -67,27 +76,33 @@ def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, 
     )
     best = best_score(turns, finished=True)
     score = 0.0 if best is None or status is Status.INTEGRITY_VIOLATION else best
-    calls, known, flags = _calls(spec), _digests(spec), list(course.flags)
-    flags += [flag for flag, value in (("usage_unknown", calls), ("digests_unknown", known)) if value is None]
+    usage, known, flags = _used(spec), _digests(spec), list(course.flags)
+    flags += [flag for flag, value in (("usage_unknown", usage), ("digests_unknown", known)) if value is None]
     return Attempt(
         attempt_id=spec.attempt_id, task_id=spec.task.task_id, category=spec.task.category,
         capability=spec.task.capability, language=spec.task.language, agent=spec.reference or spec.agent.name,
         model=spec.model.label if spec.model else "", number=spec.number, status=status, score=score,
-        threshold=spec.task.threshold, reason=_reason(status, score, course, last, turns),
+        threshold=spec.task.threshold, reason=reason_of(status, score, course, last, turns), problem=_problem(course),
         started=started.isoformat(timespec="seconds"), ended=datetime.now(UTC).isoformat(timespec="seconds"),
         turns=turns, last_score=last.score if last else None, unfinished_best=best_score(turns, finished=False),
         executor_seconds=round(course.spent, 3), wall_seconds=round(wall, 3), tries=tries,
-        usage=usage_by_role(calls or ()), flags=tuple(flags), digests=known or {},
+        usage=usage or (), flags=tuple(flags), digests=known or {},
         limits={"memory": str(spec.memory), "user": spec.user, "network": spec.network, "sandbox": spec.provider.name},
     )  # fmt: skip
 
 
-def _calls(spec: AttemptSpec) -> list[Call] | None:
-    """Return the attempt's model calls, None when the gateway is gone."""
+def _used(spec: AttemptSpec) -> tuple[Usage, ...] | None:
+    """Return the attempt's model use, None when the gateway is gone."""
+    if spec.gateway is None:
+        return ()
+    gateway = Gateway(spec.gateway)
     try:
-        return Gateway(spec.gateway).calls(spec.attempt_id) if spec.gateway else []
+        calls = gateway.calls(spec.attempt_id)
+        roles = {call.role for call in calls}
+        waited = {role: gateway.activity(spec.attempt_id, role).waited_seconds for role in roles}
     except InfraError:
         return None
+    return usage_by_role(calls, waited)
 
 
 def _digests(spec: AttemptSpec) -> dict[str, str] | None:
@@ -98,28 +113,23 @@ def _digests(spec: AttemptSpec) -> dict[str, str] | None:
         return None
 
 
-def _reason(status: Status, score: float, course: Course, last: Verdict | None, turns: tuple[Turn, ...]) -> str:
+def _problem(course: Course) -> str:
+    """Return the whole message of what broke the attempt off, else why its last unfinished turn is unfinished."""
+    return course.problem or next((t.reason for t in reversed(course.turns) if not t.finished and t.reason), "")
+
+
+def reason_of(status: Status, score: float, course: Course, last: Verdict | None, turns: tuple[Turn, ...]) -> str:
     """Say in one line why the attempt ended as it did."""
+    problem = one_line(_problem(course))
     if course.blocked is not None:
-        return f"{status.value}: {_line(course.problem)}"
+        return f"{status.value}: {problem}"
     if status is Status.PASS:
-        return f"score {score:.2f} after {_turns(turns)}"
-    text = f"{status.value}: score {score:.2f}"
+        return f"score {score:.2f} after {len(turns)} {'turn' if len(turns) == 1 else 'turns'}"
+    text = score_line(status.value, score, last.threshold if last else 0.0, len(turns))
     if last is not None:
-        text = f"{text} < {last.threshold:.2f}" if score < last.threshold else text
-        text += f" after {_turns(turns)}"
         if last.decision is Decision.FAIL and last.fatal:
-            return f"{text}; fatal: {_line(last.fatal[0])}"
+            return f"{text}; fatal: {one_line(last.fatal[0], SHORT)}"
         if miss := last.first_miss:
-            text += f"; first miss {miss.id} {_line(miss.name)}: {_line(miss.rationale) or miss.state.value}"
-    unfinished = next((t.reason for t in reversed(turns) if not t.finished and t.reason), "")
-    return f"{text}; {_line(course.problem or unfinished)}" if course.problem or unfinished else text
-
-
-def _turns(turns: tuple[Turn, ...]) -> str:
-    return "1 turn" if len(turns) == 1 else f"{len(turns)} turns"
-
-
-def _line(text: str) -> str:
-    first = " ".join(text.split())
-    return first if len(first) <= 160 else first[:159] + "…"
+            rationale = one_line(miss.rationale, SHORT) or miss.state.value
+            text += f"; first miss {miss.id} {one_line(miss.name, SHORT)}: {rationale}"
+    return f"{text}; {problem}" if problem else text

@@ -19,6 +19,8 @@ SHORTEST_SECRET = 4
 """Characters; shorter values are words of ordinary text and are left alone."""
 SHORTEST_ENCODED = 8
 """Characters; a shorter piece of base64 or hexadecimal stands in ordinary data by chance."""
+JSON_DEPTH = 3
+"""How often JSON text may be quoted in JSON text: arguments of a tool call, in its message, in a line of a log."""
 VIRTUAL_KEY = r"(?<![A-Za-z0-9_-])uck-[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])"
 """A key of the gateway. Whole, because ``truck-`` and the like begin many a slug."""
 _KEY_MARK = "uck-"
@@ -81,7 +83,7 @@ def _longest_first(form: str | bytes) -> tuple[int, str | bytes]:
 def _forms(secret: str) -> set[str]:
     data = secret.encode("utf-8", "replace")
     plain = {secret}
-    for _ in range(2):
+    for _ in range(JSON_DEPTH):
         plain |= {json.dumps(form, ensure_ascii=ascii)[1:-1] for form in plain for ascii in (True, False)}
     escaped = {quote(data), quote(data, safe=""), quote_plus(data)}
     digits = {data.hex(), data.hex().upper(), *_base64(data)}

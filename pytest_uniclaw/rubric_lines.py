@@ -1,8 +1,8 @@
 """The shapes in which a rubric writes its weighted checkpoints and its caps (upstream-contract section 2.1).
 
 Weights: list items (``- **0.10 — Name.** text``, ``0.20: text``, ``- **CP1 — Name (0.15).**``), table rows with a
-Weight column, ``### (15%) Name`` headings. Caps: ``cap at V`` in any wording, ``condition -> V``, ``V — condition`` and
-``score 0 if condition``.
+Weight column, ``### (15%) Name`` headings. Caps: ``cap at V`` in any wording, ``condition -> V``, ``V — condition``,
+``V cap — condition``, ``score 0 if condition``, ``condition should not exceed V`` and ``a score above V requires …``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,23 @@ _WORDS = (
     r"(?:the|total|totals|score|scores|overall|final|run|result|grade|this|that|attempt|task|it|entire|whole|rubric|"
     r"answer|everything|hard|applied|ceiling|value|of|at|to|is|be)"
 )
-_CAP = re.compile(rf"\bcap(?:s|ped)?\b(?:\s+{_WORDS})*\s*[:=~]?\s*[`*~]*\s*({_NUMBER})(?![\d/])", re.IGNORECASE)
+_CAP = re.compile(
+    rf"\bcap(?:s|ped)?\b(?:[^.;]*?\band\b)?(?:\s+{_WORDS})*\s*[:=~]?\s*[`*~]*\s*({_NUMBER})(?![\d/]|\.\d)"
+    r"(?![`*]*\s+or\s+(?:lower|less|below)\b)",
+    re.IGNORECASE,
+)
+"""A word that names what is capped stops it (``cap the screenshot at 0.20``), unless the total follows by ``and``."""
+_LIMIT = re.compile(
+    rf"\b(?:should|must|may|can)\s*not\s+exceed\s+[`*~]*({_NUMBER})[`*]*(?=\s*(?:[.;,)]|$|if\b))", re.IGNORECASE
+)
+_REQUIRES = re.compile(rf"\ba\s+score\s+(?:above|over)\s+[`*]*({_NUMBER})[`*]*\s+requires?\s+(.*)", re.IGNORECASE | re.DOTALL)
 CAP_ID = re.compile(rf"\*\*([a-z][a-z0-9_]*)\*\*{_DASH}(.*)", re.DOTALL)
-_ZERO = re.compile(r"\**\bscores?\s+(0(?:\.0+)?)\b\**(?!\.\d)", re.IGNORECASE)
-_ARROW = re.compile(rf"(?:→|->|=>)\s*(?:score\s+)?[`*]*\s*({_NUMBER})[`*]*\s*\.?\s*$")
-_LEADING_CAP = re.compile(rf"[`*]*({_NUMBER})[`*]*{_DASH}(.*)", re.DOTALL)
+_ZERO = re.compile(r"\**\b(?:scores?|fails?\s+to)\s+[`*]*(0(?:\.0+)?)\b[`*]*(?!\.\d)", re.IGNORECASE)
+_ARROW = re.compile(rf"(?:→|->|=>)\s*(?:score\s+)?[`*]*\s*({_NUMBER})[`*]*(?:\s+cap)?(?:\s*\([^()]*\))?\s*\.?\s*$")
+_LEADING_CAP = re.compile(rf"[`*]*({_NUMBER})[`*]*(?:\s+cap)?{_DASH}(.*)", re.DOTALL)
 _SENTENCE = re.compile(r"(?<=[.;])\s+(?=[A-Z*`])|\n\s*[-*+]\s+")
+_PART = re.compile(r"(?<=;)\s+")
+_REFERS_BACK = re.compile(r"(?:this|that|these|those|such|without|otherwise|for an?)\b", re.IGNORECASE)
 _Line = tuple[float, str, int]
 """A weighted line on its way to a checkpoint: weight, text, line number."""
 
@@ -157,21 +168,50 @@ def caps_of(part: Chapter, *, strict: bool) -> Iterator[Cap]:
         if block.kind == "heading" or (strict and _LEADING_WEIGHT.match(block.text)):
             continue
         named = CAP_ID.match(block.text)
-        text = named[2] if named else block.text
-        clauses = [text] if len(_CAP.findall(text)) < 2 else _SENTENCE.split(text)
-        for clause in clauses:
-            cap = _cap(clause, block, loose=not strict and block.kind != "text")
+        before = ""
+        for clause in _clauses(named[2] if named else block.text, block):
+            cap = _cap(clause, block, strict=strict)
             if cap is not None:
+                if before and _REFERS_BACK.match(cap.condition):
+                    cap = replace(cap, condition=f"{before}; {cap.condition}")
+                before = cap.condition
                 yield replace(cap, id=named[1] if named else cap.id)
 
 
-def _cap(clause: str, block: Block, *, loose: bool) -> Cap | None:
-    match = _CAP.search(clause) or (_ZERO.search(clause) if loose else None)
-    if match is None and loose:
-        match = _ARROW.search(clause) or _LEADING_CAP.match(clause)
+def _clauses(text: str, block: Block) -> list[str]:
+    """The parts of a block that hold at most one cap each; an item with one cap is not parted."""
+    if block.kind != "text" and len(_stated(text)) < 2:
+        return [text]
+    return [clause for sentence in _SENTENCE.split(text) for clause in _parted(sentence)]
+
+
+def _parted(sentence: str) -> Iterator[str]:
+    """A sentence with several caps, parted at its semicolons so that each part has one."""
+    part = ""
+    for piece in _PART.split(sentence) if len(_stated(sentence)) > 1 else [sentence]:
+        part = f"{part} {piece}".strip()
+        if _stated(part):
+            yield part
+            part = ""
+
+
+def _stated(text: str) -> list[str]:
+    """Every value that a text states as a cap by the word or as a limit."""
+    return [match[1] for pattern in (_CAP, _LIMIT) for match in pattern.finditer(text)]
+
+
+def _cap(clause: str, block: Block, *, strict: bool) -> Cap | None:
+    match = _CAP.search(clause)
+    if match is None and not strict:
+        match = _LIMIT.search(clause) or _REQUIRES.search(clause)
+        if match is None and block.kind != "text":
+            match = _ZERO.search(clause) or _ARROW.search(clause) or _LEADING_CAP.match(clause)
     if match is None:
         return None
-    rest = match[2] if match.re is _LEADING_CAP else clause[: match.start()] + " " + clause[match.end() :]
-    condition = re.sub(r"^if\s+", "", plain(rest).strip(" .。,;:—–->→=|"), flags=re.IGNORECASE)
-    title = re.match(rf"\*\*[^*]*?{_NUMBER}[`]?{_DASH}([^*]+?)\.?\*\*", clause)
+    whole = match.re in (_LEADING_CAP, _REQUIRES)
+    rest = match[2] if whole else clause[: match.start()] + " " + clause[match.end() :]
+    condition = re.sub(r"^(?:instead\s+)?if\s+", "", plain(rest).strip(" .。,;:—–->→=|"), flags=re.IGNORECASE)
+    if match.re is _REQUIRES:
+        condition = f"this is not so: {condition}"
+    title = re.match(rf"\*\*[^*]*?{_NUMBER}[`]?(?:\s+cap)?{_DASH}([^*]+?)\.?\*\*", clause)
     return Cap(slug(title[1]) if title else "", number(match[1]), condition, block.line)

@@ -6,29 +6,35 @@ The controller prepares once it knows that there are items to run (after collect
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from pytest_uniclaw.errors import SettingsError, UniclawError
 from pytest_uniclaw.models.client import GatewayAddress, start_gateway
-from pytest_uniclaw.models.grants import Provider
+from pytest_uniclaw.models.grants import Provider, Tuning
+from pytest_uniclaw.models.prices import Price
 from pytest_uniclaw.options import load_settings, worker_input
+from pytest_uniclaw.optiontable import CONFIG_NAME
 from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.preflight import Wanted, check_models, check_sandbox, notices
 from pytest_uniclaw.privacy import resolve_values
 from pytest_uniclaw.redaction import Redactor
+from pytest_uniclaw.rolecheck import check_roles
 from pytest_uniclaw.settings import Settings
+from pytest_uniclaw.soundness import check_packages
 from pytest_uniclaw.spec import RunContext
 from pytest_uniclaw.store import find_run, new_run, open_run, write_json
 
@@ -36,6 +42,8 @@ SESSION_FILE = "session.json"
 RUN_KEY = "uniclaw_run"
 DIRECTORY_KEY = "uniclaw_directory"
 WATCH_SECONDS = 0.25
+
+Table = TypeVar("Table", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,7 @@ def run_info(config: pytest.Config) -> RunInfo:
         name, settings = choose_run(config), load_settings(config)
         stored = json.loads((name.directory / SESSION_FILE).read_text("utf-8"))
         sockets = stored["gateway"]
-        gateway = GatewayAddress(Path(sockets[0]), Path(sockets[1])) if sockets else None
+        gateway = GatewayAddress(Path(sockets[0]), Path(sockets[1]), sockets[2]) if sockets else None
         worker = worker_input(config).get("workerid", "main")
         config.stash[INFO] = RunInfo(name.run, name.directory, gateway, _context(settings, name, worker))
     return config.stash[INFO]
@@ -114,6 +122,36 @@ def redactor_of(config: pytest.Config) -> Redactor:
             return Redactor(())
         config.stash[REDACTOR] = Redactor(config.stash[INFO].context.secrets())
     return config.stash[REDACTOR]
+
+
+def providers_of(settings: Settings) -> list[Provider]:
+    """Return the providers of the settings as the gateway takes them. Raises SettingsError."""
+    found = []
+    for p in settings.providers:
+        prices = {model: Price.model_validate(row) for model, row in p.prices.items()}
+        fields = {"name": p.name, "base_url": p.base_url, "api_key": p.api_key, "prices": prices}
+        found.append(_table(Provider, f"providers.{p.name}", fields))
+    return found
+
+
+def tuning_of(settings: Settings) -> Tuning:
+    """Return the limits of upstream calls that the settings give. Raises SettingsError."""
+    return _table(Tuning, "gateway", settings.gateway)
+
+
+def _table(kind: type[Table], where: str, fields: Mapping[str, Any]) -> Table:
+    """Read a table of the settings file. Raises SettingsError with the first thing that is wrong in it."""
+    try:
+        return kind.model_validate(dict(fields), strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+    key = ".".join(map(str, problem["loc"]))
+    if problem["type"] != "extra_forbidden":
+        message = problem["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{CONFIG_NAME}: [{where}] {key} = {problem['input']!r}: {message}")
+    near = difflib.get_close_matches(key, kind.model_fields, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(kind.model_fields)}"
+    raise SettingsError(f"{CONFIG_NAME}: [{where}] unknown key {key!r}; {hint}")
 
 
 class SessionServices:
@@ -141,7 +179,9 @@ class SessionServices:
             raise pytest.UsageError(f"the session could not be prepared: {error}") from None
 
     def _start(self, wanted: tuple[Wanted, ...], settings: Settings, name: RunName) -> None:
-        needs_model = check_models(wanted, settings)
+        providers, tuning = providers_of(settings), tuning_of(settings)
+        needs_model = check_models(wanted, settings) | check_roles(wanted, settings)
+        check_packages(wanted, settings)
         check_sandbox(wanted, settings)
         self._tell(notices(wanted, settings))
         open_run(name.directory.parent, name.directory.name)
@@ -151,8 +191,9 @@ class SessionServices:
 
             sweep_expired()
             self._stack.callback(start_reaper(name.run).close)
-        gateway = self._start_gateway(name, settings) if needs_model else None
-        sockets = [str(gateway.agent_socket), str(gateway.admin_socket)] if gateway else None
+        gateway = self._start_gateway(name, providers, tuning, settings.max_cost) if needs_model else None
+        relay = self._start_relay(name, settings, gateway) if gateway else ""
+        sockets = [str(gateway.agent_socket), str(gateway.admin_socket), relay] if gateway else None
         arguments = list(self._config.invocation_params.args)
         write_json(name.directory / SESSION_FILE, {"run": name.run, "gateway": sockets, "arguments": arguments})
 
@@ -162,11 +203,24 @@ class SessionServices:
             if reporter is not None:
                 reporter.write_line(line, yellow=True)
 
-    def _start_gateway(self, name: RunName, settings: Settings) -> GatewayAddress:
-        providers = [Provider(name=p.name, base_url=p.base_url, api_key=p.api_key) for p in settings.providers]
-        process = start_gateway(name.directory / "models", providers, scratch=scratch_prefix(name.run))
+    def _start_gateway(
+        self, name: RunName, providers: Sequence[Provider], tuning: Tuning, cap: float | None
+    ) -> GatewayAddress:
+        process = start_gateway(
+            name.directory / "models", providers, tuning=tuning, scratch=scratch_prefix(name.run), max_cost_usd=cap
+        )
         self._stack.callback(process.close)
         return process.address
+
+    def _start_relay(self, name: RunName, settings: Settings, gateway: GatewayAddress) -> str:
+        """Start a relay where the engine cannot mount the gateway's socket; return its volume, else nothing."""
+        if settings.sandbox != "docker" or settings.gateway_route == "mount":
+            return ""
+        from pytest_uniclaw.sandbox.relay import needs_relay, relayed
+
+        if settings.gateway_route == "auto" and not needs_relay():
+            return ""
+        return self._stack.enter_context(relayed(name.run, gateway.agent_socket))
 
     def interrupt(self) -> None:
         """Tell the workers to stop at once: what is left of them after 10 s is killed without finalizers."""

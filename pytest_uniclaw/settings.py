@@ -1,4 +1,4 @@
-"""Settings: one table of options, and the one place that reads the environment.
+"""Settings: the table of options resolved, and the one place that reads the environment.
 
 Every option can be given on the command line (``--uniclaw-<name>``, some with a short form), in pytest's ini file
 (``uniclaw_<name>``) and in ``uniclaw.toml`` (``<name>``); the first of these that has it wins, then the default.
@@ -14,145 +14,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.optiontable import CONFIG_NAME, DEFAULT_PRIVACY_FILE, OPTIONS, Option
 from pytest_uniclaw.status import PartialPolicy
 
-CONFIG_NAME = "uniclaw.toml"
 PRIVACY_PREFIX = "UNICLAW_PRIVACY_"
-DEFAULT_PRIVACY_FILE = "privacy.local.env"
 PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option. ``short`` is its short command-line form, ``kind`` how its text is read."""
-
-    name: str
-    help: str
-    kind: Literal["text", "count", "seconds", "flag", "path"] = "text"
-    default: str = ""
-    short: str = ""
-    metavar: str = ""
-    choices: tuple[str, ...] = ()
-
-    @property
-    def flag(self) -> str:
-        """The canonical command-line form."""
-        return f"--uniclaw-{self.name}"
-
-    @property
-    def dest(self) -> str:
-        """The attribute of pytest's parsed options."""
-        return f"uniclaw_{self.name.replace('-', '_')}"
-
-    @property
-    def key(self) -> str:
-        """The key in ``uniclaw.toml``."""
-        return self.name.replace("-", "_")
-
-
-OPTIONS = (
-    Option(
-        "agent",
-        "executor: NAME or NAME@VERSION; several, separated by commas, run every task with each; "
-        "default: each task's agent_sys",
-        short="--agent",
-        metavar="NAME",
-    ),
-    Option(
-        "model",
-        "model of the executor: PROVIDER/NAME, 'script' (the task's script/model.yaml) or 'script:FILE'; "
-        "several, separated by commas, run every task with each; default: each task's model",
-        short="--model",
-        metavar="MODEL",
-    ),
-    Option(
-        "supervisor",
-        "hidden supervisor that grades (default: %(default)s)",
-        default="checks",
-        short="--supervisor",
-        metavar="NAME",
-    ),
-    Option(
-        "simulator",
-        "user simulator that writes follow-ups (default: %(default)s)",
-        default="template",
-        short="--simulator",
-        metavar="NAME",
-    ),
-    Option(
-        "sandbox",
-        "docker, or local for trusted agents only (default: %(default)s)",
-        default="docker",
-        short="--sandbox",
-        metavar="NAME",
-    ),
-    Option(
-        "attempts",
-        "run every task K times, each in fresh containers (default: %(default)s)",
-        kind="count",
-        default="1",
-        short="--attempts",
-        metavar="K",
-    ),
-    Option(
-        "partial",
-        "what a partial success is to pytest: xfail:FLOOR or fail (default: %(default)s)",
-        default="xfail:0.5",
-        short="--partial",
-        metavar="POLICY",
-    ),
-    Option(
-        "gate",
-        "exit 9 unless these hold, e.g. 'pr>=0.4, as>=0.6, coverage>=0.95'",
-        short="--gate",
-        metavar="RULES",
-    ),
-    Option(
-        "runs-dir", "where run directories are made (default: %(default)s)", kind="path", default="runs", metavar="DIR"
-    ),
-    Option(
-        "resume",
-        "continue a run directory (or 'latest'): finished attempts with equal digests are replayed",
-        metavar="RUN",
-    ),
-    Option("config", f"settings file (default: {CONFIG_NAME} in the root directory)", kind="path", metavar="FILE"),
-    Option("followups", "most user follow-ups; default: each task's own", kind="count", metavar="N"),
-    Option("turn-seconds", "executor time of one turn; default: each task's own", kind="seconds", metavar="S"),
-    Option("total-seconds", "executor time of one attempt; default: each task's own", kind="seconds", metavar="S"),
-    Option(
-        "silence-seconds",
-        "end a turn without output or model call for S seconds (default: %(default)s)",
-        kind="seconds",
-        default="600",
-        metavar="S",
-    ),
-    Option(
-        "infra-retries",
-        "tries after an infrastructure error (default: %(default)s)",
-        kind="count",
-        default="1",
-        metavar="N",
-    ),
-    Option("executor-user", "account of the executor, over each task's own", metavar="USER", choices=("agent", "root")),
-    Option(
-        "network", "network of the executor, over each task's own", metavar="MODE", choices=("isolated", "internet")
-    ),
-    Option("memory", "memory limit of the executor, e.g. 3g, over each task's and agent's own", metavar="SIZE"),
-    Option("snapshot-mode", "give tasks that have one their snapshot prompt and sources", kind="flag"),
-    Option(
-        "privacy-file",
-        f"values of keys that tasks declare in .privacy (default: {DEFAULT_PRIVACY_FILE} if there)",
-        kind="path",
-        metavar="FILE",
-    ),
-    Option(
-        "keep", "leave the executor's container of a non-pass running for a look; prints how to enter it", kind="flag"
-    ),
-)
-"""Every option of the plugin, in the order of ``--help``."""
 
 
 @dataclass(frozen=True)
@@ -163,16 +32,36 @@ class ProviderSettings:
     base_url: str
     api_key: str = field(repr=False)
     key_variable: str = ""
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoleOptions:
+    """What the session chose for a hidden role: how it judges or speaks, its model, effort; empty = each task's own."""
+
+    name: str
+    model: str = ""
+    effort: str = ""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The resolved settings of a session; None, or an empty tuple, means each task's own value."""
+    """The resolved settings of a session; None, or an empty tuple, means each task's own value.
+
+    ``missing_keys`` maps the providers that cannot be asked to the environment variable that lacks their key.
+    ``gateway`` is the table of that name, as it is written.
+    """
 
     agents: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
-    supervisor: str = "checks"
-    simulator: str = "template"
+    supervisor: RoleOptions = RoleOptions("auto")
+    simulator: RoleOptions = RoleOptions("template")
+    judges: str = "1"
+    protocol: Literal["strict", "paper"] = "strict"
+    max_cost: float | None = None
+    cassette_record: Path | None = None
+    cassette_replay: Path | None = None
+    cassette_lenient: bool = False
     sandbox: str = "docker"
     sandbox_given: bool = False
     attempts: int = 1
@@ -187,13 +76,16 @@ class Settings:
     infra_retries: int = 1
     executor_user: str | None = None
     network: str | None = None
+    gateway_route: str = "auto"
     memory: int | None = None
     snapshot_mode: bool = False
     keep: bool = False
+    note: str = ""
     privacy_file: Path | None = None
     privacy_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     providers: tuple[ProviderSettings, ...] = ()
-    missing_key_variables: tuple[str, ...] = ()
+    missing_keys: Mapping[str, str] = field(default_factory=dict)
+    gateway: Mapping[str, Any] = field(default_factory=dict)
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
     base_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -214,8 +106,14 @@ def resolve(
     return Settings(
         agents=_list(texts["agent"]),
         models=_list(texts["model"]),
-        supervisor=texts["supervisor"],
-        simulator=texts["simulator"],
+        supervisor=_role("supervisor", texts),
+        simulator=_role("simulator", texts),
+        judges=_judges(texts["judges"]),
+        protocol=cast(Literal["strict", "paper"], _choice("protocol", texts) or "strict"),
+        max_cost=_positive("max-cost", texts["max-cost"], "an amount of US dollars"),
+        cassette_record=_path(texts["cassette-record"], root),
+        cassette_replay=_cassette(texts["cassette-replay"], root),
+        cassette_lenient=_flag("cassette-lenient", texts),
         sandbox=texts["sandbox"],
         sandbox_given=bool(options.get("uniclaw_sandbox")),
         attempts=_count("attempts", texts["attempts"], least=1) or 1,
@@ -230,13 +128,16 @@ def resolve(
         infra_retries=_count("infra-retries", texts["infra-retries"]) or 0,
         executor_user=_choice("executor-user", texts),
         network=_choice("network", texts),
+        gateway_route=_choice("gateway-route", texts) or "auto",
         memory=parse_size(texts["memory"], "--uniclaw-memory") if texts["memory"] else None,
         snapshot_mode=_flag("snapshot-mode", texts),
         keep=_flag("keep", texts),
+        note=texts["note"],
         privacy_file=_privacy_file(texts["privacy-file"], root),
         privacy_environment={k: v for k, v in env.items() if k.startswith(PRIVACY_PREFIX)},
         providers=providers,
-        missing_key_variables=missing,
+        missing_keys=missing,
+        gateway=_gateway(config),
         proxies={k: env[k] for k in PROXY_NAMES if k in env},
         base_environment={k: env[k] for k in ("PATH", "LANG", "SSL_CERT_FILE", "TMPDIR") if k in env},
     )
@@ -265,7 +166,7 @@ def _read_config(path: Path | None, root: Path) -> dict[str, Any]:
         config = tomllib.loads(chosen.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{chosen}: not valid TOML: {error}") from None
-    known = {o.key for o in OPTIONS} | {"providers"}
+    known = {o.key for o in OPTIONS} | {"providers", "gateway"}
     for key in config:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
@@ -293,6 +194,10 @@ def _count(name: str, text: str, least: int = 0) -> int | None:
 
 
 def _seconds(name: str, text: str) -> float | None:
+    return _positive(name, text, "a positive number of seconds")
+
+
+def _positive(name: str, text: str, what: str) -> float | None:
     if not text:
         return None
     try:
@@ -300,8 +205,31 @@ def _seconds(name: str, text: str) -> float | None:
     except ValueError:
         value = -1.0
     if not 0 < value < 10**7:
-        raise SettingsError(f"--uniclaw-{name}={text}: expected a positive number of seconds")
+        raise SettingsError(f"--uniclaw-{name}={text}: expected {what}")
     return value
+
+
+def _role(name: str, texts: Mapping[str, str]) -> RoleOptions:
+    """Read a hidden role's options; ``script:FILE`` is the model role with a scripted model."""
+    chosen, model = texts[name], texts[f"{name}-model"]
+    if chosen.startswith("script:"):
+        if model:
+            raise SettingsError(f"--{name}={chosen}: names the model already; leave out --uniclaw-{name}-model={model}")
+        chosen, model = "model", chosen
+    return RoleOptions(chosen, model, texts[f"{name}-effort"])
+
+
+def _judges(text: str) -> str:
+    if text != "auto" and not (text.isdecimal() and int(text) % 2):
+        raise SettingsError(f"--uniclaw-judges={text}: expected an odd number such as 3, or auto")
+    return text
+
+
+def _cassette(text: str, root: Path) -> Path | None:
+    path = _path(text, root)
+    if path is not None and not path.is_dir():
+        raise SettingsError(f"--uniclaw-cassette-replay={text}: no such folder (looked for {path})")
+    return path
 
 
 def _flag(name: str, texts: Mapping[str, str]) -> bool:
@@ -332,19 +260,46 @@ def _privacy_file(text: str, root: Path) -> Path | None:
 
 def _providers(
     config: Mapping[str, Any], env: Mapping[str, str]
-) -> tuple[tuple[ProviderSettings, ...], tuple[str, ...]]:
+) -> tuple[tuple[ProviderSettings, ...], dict[str, str]]:
     tables = dict(config.get("providers", {}))
     tables.setdefault(
         "openai", {"base_url": env.get("OPENAI_BASE_URL", "https://api.openai.com/v1"), "api_key_env": "OPENAI_API_KEY"}
     )
-    found, missing = [], []
+    found: list[ProviderSettings] = []
+    missing: dict[str, str] = {}
     for name, table in tables.items():
-        if not isinstance(table, dict) or set(table) - {"base_url", "api_key_env"} or "base_url" not in table:
+        known = {"base_url", "api_key_env", "prices"}
+        if not isinstance(table, dict) or set(table) - known or "base_url" not in table:
             given = ", ".join(map(str, table)) if isinstance(table, dict) else type(table).__name__
-            raise SettingsError(f"{CONFIG_NAME}: [providers.{name}] takes base_url and api_key_env, got {given}")
+            raise SettingsError(
+                f"{CONFIG_NAME}: [providers.{name}] takes base_url, api_key_env and prices, got {given}"
+            )
+        prices = _prices(str(name), table.get("prices", {}))
         variable = str(table.get("api_key_env", ""))
         if variable and not env.get(variable):
-            missing.append(variable)
+            missing[str(name)] = variable
             continue
-        found.append(ProviderSettings(str(name), str(table["base_url"]), env.get(variable, ""), variable))
-    return tuple(found), tuple(missing)
+        found.append(ProviderSettings(str(name), str(table["base_url"]), env.get(variable, ""), variable, prices))
+    return tuple(found), missing
+
+
+def _gateway(config: Mapping[str, Any]) -> dict[str, Any]:
+    table = config.get("gateway", {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{CONFIG_NAME}: gateway = {table!r}: expected a table [gateway]")
+    return dict(table)
+
+
+def _prices(provider: str, table: Any) -> dict[str, dict[str, float]]:
+    """Read ``[providers.NAME.prices."MODEL"]``: US dollars per million tokens of each kind."""
+    kinds = ("input", "output", "cache_read", "cache_write")
+    where = f"{CONFIG_NAME}: [providers.{provider}.prices]"
+    if not isinstance(table, dict) or not all(isinstance(row, dict) for row in table.values()):
+        raise SettingsError(f'{where}: expected a table per model, such as "gpt-5.4" = {{input = 1.25, output = 10.0}}')
+    for model, row in table.items():
+        for kind, value in row.items():
+            if kind not in kinds:
+                raise SettingsError(f"{where}: {model}: unknown kind {kind!r} (known: {', '.join(kinds)})")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**6:
+                raise SettingsError(f"{where}: {model}.{kind} = {value!r}: expected US dollars per million tokens")
+    return {str(model): {kind: float(value) for kind, value in row.items()} for model, row in table.items()}

@@ -35,12 +35,25 @@ PARTIAL_STATUSES = frozenset({Status.GLOBAL_TIMEOUT, Status.BUDGET_EXHAUSTED})
 """Statuses that may become a partial (xfailed) outcome."""
 
 
+Protocol = Literal["strict", "paper"]
+"""Whose arithmetic holds: this project's, or the published one (docs/reproducibility.md)."""
+
+PAPER_STATUSES = frozenset({Status.PASS, Status.FAIL, Status.GLOBAL_TIMEOUT, Status.BUDGET_EXHAUSTED})
+"""The denominator of the published figures; an executor that finished no turn is not in it."""
+
+
+def is_judged(status: Status, protocol: str = "strict") -> bool:
+    """Say whether an attempt is in the denominator of PR and AS."""
+    return status in PAPER_STATUSES if protocol == "paper" else status not in INFRA_STATUSES
+
+
 @dataclass(frozen=True)
 class AttemptFacts:
     """What the status is decided from.
 
     ``finished_any`` says that the executor finished at least one turn, ``decision`` is that of the last verdict, and
-    ``blocked`` is the one infra status that stopped the attempt, if any.
+    ``blocked`` is the one infra status that stopped the attempt, if any. ``promoted`` says that the best score of any
+    judged turn reached the threshold under the paper's protocol, which makes a pass of what ran out of budget.
     """
 
     blocked: Status | None = None
@@ -48,6 +61,7 @@ class AttemptFacts:
     decision: Decision | None = None
     global_timeout: bool = False
     finished_any: bool = False
+    promoted: bool = False
 
 
 def decide_status(facts: AttemptFacts) -> Status:
@@ -62,9 +76,11 @@ def decide_status(facts: AttemptFacts) -> Status:
         return Status.PASS
     if facts.decision is Decision.FAIL:
         return Status.FAIL
-    if facts.global_timeout:
-        return Status.GLOBAL_TIMEOUT
-    return Status.BUDGET_EXHAUSTED if facts.finished_any else Status.EXECUTOR_INCOMPLETE
+    if not facts.global_timeout and not facts.finished_any:
+        return Status.EXECUTOR_INCOMPLETE
+    if facts.promoted:
+        return Status.PASS
+    return Status.GLOBAL_TIMEOUT if facts.global_timeout else Status.BUDGET_EXHAUSTED
 
 
 class Outcome(StrEnum):

@@ -6,6 +6,7 @@ that upstream's readers open (:mod:`pytest_uniclaw.report.upstream`).
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import secrets
@@ -22,6 +23,8 @@ from pytest_uniclaw.errors import SettingsError
 
 ATTEMPT_FILE = "uniclaw.json"
 """The complete record of an attempt, in its directory."""
+SHOWN_RUNS = 5
+"""How many runs the message about an unknown one names."""
 
 
 def new_run(*, now: datetime | None = None) -> str:
@@ -45,12 +48,27 @@ def find_run(runs: Path, reference: str) -> Path:
     for candidate in (runs / reference, Path(reference)):
         if candidate.is_dir():
             return candidate.resolve()
-    raise SettingsError(f"no run {reference!r}: looked for {runs / reference} and {reference}")
+    names = run_names(runs)
+    near = difflib.get_close_matches(reference, ["latest", *names], 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    remedy = f"{meant}The newest runs: {', '.join(names[:SHOWN_RUNS])}" if names else f"make one; {runs} holds no run"
+    raise SettingsError(f"no run {reference!r}: looked for {runs / reference} and {reference}\n  fix: {remedy}")
+
+
+def run_names(runs: Path) -> list[str]:
+    """Return the ids of the runs in a folder, the newest first; none where there is no such folder."""
+    folders = [path for path in runs.iterdir() if path.is_dir() and not path.is_symlink()] if runs.is_dir() else []
+    return sorted((path.name for path in folders), reverse=True)
 
 
 def task_directory(run: Path, number: int, backend: str, slug: str, category: str, task_id: str) -> Path:
     """Return where the attempts of one repeat of one task by one executor are kept."""
     return run / f"a{number}" / backend / slug / category / task_id
+
+
+def exchange_folder(directory: Path, role: str = "executor", tag: str = "") -> Path:
+    """Return where an attempt's exchange log of one role is kept; ``tag`` tells the judges of a panel apart."""
+    return directory / "exchange" / (f"{role}-{tag}" if tag else role)
 
 
 def new_attempt_directory(parent: Path) -> Path:
@@ -83,8 +101,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def set_aside(directory: Path, number: int) -> None:
-    """Move the turns and exchanges of a try that is tried again to ``tries/<n>/``; a disk that refuses keeps them."""
-    for name in ("turns", "exchange"):
+    """Move what a try that is tried again has left to ``tries/<n>/``; a disk that refuses keeps it."""
+    for name in ("turns", "exchange", "services"):
         target = directory / "tries" / str(number) / name
         with suppress(OSError):
             target.parent.mkdir(parents=True, exist_ok=True)

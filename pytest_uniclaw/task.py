@@ -213,8 +213,12 @@ def _find_folder(source: YamlSource, fields: TaskYaml, injection: Path | None) -
     else:
         where = f"no folder {wanted} in {roots[0]}"
     near = [root for root in roots if root.is_dir()]
+    there = [found for root in near for found in sorted(root.glob(f"*/{fields.task_id}")) if found.is_dir()]
+    if there:
+        raise source.error(where, ("category",), remedy=f"write `category: {there[0].parent.name}`, or move {there[0]}")
     remedy = f"make {(near or roots)[0] / wanted}, or correct `category` and `task_id`"
-    raise source.error(where, ("task_id",), remedy=remedy)
+    known = [root / fields.category for root in near if (root / fields.category).is_dir()]
+    raise source.error(where, ("task_id",) if known or not near else ("category",), remedy=remedy)
 
 
 def _build(source: YamlSource, fields: TaskYaml, folder: Path) -> Task:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,12 +11,20 @@ from typing import Any
 from pytest_uniclaw.agents.base import Finish
 from pytest_uniclaw.attempt import Ending, FollowUp, Turn
 from pytest_uniclaw.budget import billed_seconds
-from pytest_uniclaw.errors import GradingError, InfraError, SandboxLost, TaskError
+from pytest_uniclaw.errors import (
+    AgentError,
+    GradingError,
+    InfraError,
+    ModelRefused,
+    SandboxLost,
+    SimulatorError,
+    TaskError,
+)
 from pytest_uniclaw.executor import Executor, TurnEvidence
-from pytest_uniclaw.judge.base import Case, Visible
+from pytest_uniclaw.judge.base import Case, Scene, Visible
 from pytest_uniclaw.judge.firewall import fingerprints_of
-from pytest_uniclaw.judge.rewriter import rewrite
-from pytest_uniclaw.models.grants import CallClass, classify_turn
+from pytest_uniclaw.judge.gate import write_follow_up
+from pytest_uniclaw.models.grants import Call, infra_error, provider_failure
 from pytest_uniclaw.package import Reader, load_rubric
 from pytest_uniclaw.sandbox.base import Completed, TurnLimits
 from pytest_uniclaw.status import Status
@@ -27,6 +35,8 @@ Sink = Callable[[dict[str, Any]], None]
 """Receives progress events: JSON primitives with at least ``what``."""
 Stop = SandboxLost | InfraError | OSError
 """What can break off a turn: the sandbox, the engine or gateway, the host."""
+AGENT_ERROR = "agent_error"
+"""Flag: the agent's adapter failed, not what lies under it."""
 OUT_OF_MEMORY = "out_of_memory"
 """Flag: the kernel killed a process of the sandbox for memory during a turn that was not finished."""
 
@@ -59,35 +69,47 @@ class Course:
         self.flags.extend(flag for flag in flags if flag not in self.flags)
 
 
-def play_turn(course: Course, executor: Executor, number: int, message: str, sink: Sink) -> tuple[Verdict, str]:
+def play_turn(
+    course: Course, executor: Executor, number: int, message: str, sink: Sink
+) -> tuple[Verdict, TurnEvidence]:
     """Run, collect and judge one turn; it is appended to the course as far as it came.
 
-    Returns the verdict and the agent's answer. Raises what provisioning, sandbox, provider and grader raise.
+    Returns the verdict and what it was given of. Raises what provisioning, sandbox, provider and grader raise.
     """
     calls_before = len(executor.calls())
     turn, seen, stop = _run(course, executor, number, message)
     course.turns.append(turn)
     if not turn.finished and not isinstance(stop, InfraError | OSError):
-        _raise_infra(classify_turn(executor.calls()[calls_before:]))
+        _raise_infra(executor.calls()[calls_before:])
     if stop is not None:
         raise stop
-    sink({"what": "judging", "turn": number})
+    of = executor.spec.budget.turns
+    sink({"what": "judging", "turn": number, "of": of})
     verdict = _judge(course, executor, turn, seen)
     course.turns[-1] = turn.model_copy(update={"verdict": verdict, "handoff": handoff_of(verdict)})
-    sink({"what": "verdict", "turn": number, "verdict": verdict.decision.value, "score": verdict.score})
-    return verdict, seen.answer
+    sink({"what": "verdict", "turn": number, "of": of, "verdict": verdict.decision.value, "score": verdict.score})
+    return verdict, seen
 
 
-def next_message(course: Course, executor: Executor, view: PublicView, answer: str, messages: list[str]) -> str:
-    """Ask the user simulator for the next message, pass it through the rewriter and note it on the last turn."""
-    turn = course.turns[-1]
+def next_message(course: Course, executor: Executor, view: PublicView, seen: TurnEvidence, messages: list[str]) -> str:
+    """Ask the user simulator for the next message, pass it through the rewriter and note it on the last turn.
+
+    Raises SimulatorError and, for a simulator that asks a model, InfraError.
+    """
+    turn, spec = course.turns[-1], executor.spec
     if turn.handoff is None:
         raise ValueError("a turn without verdict has no handoff")
-    visible = Visible(answer, tuple(f.path for f in turn.manifest.files), turn.number)
-    candidate = executor.spec.simulator.reply(view, visible, turn.handoff, messages[1:])
-    hidden = fingerprints_of(executor.task)
-    rewritten = rewrite(candidate, hidden=hidden, public=view.prompt, language=view.language, history=messages[1:])
-    follow_up = FollowUp(candidate=candidate, message=rewritten.message, decisions=rewritten.decisions)
+    visible = Visible(seen.answer, tuple(f.path for f in turn.manifest.files), turn.number)
+    scene = Scene(
+        view, visible, turn.handoff, tuple(messages[1:]), results=seen.evidence.results, transcript=seen.records,
+        provider=spec.provider, owner=spec.owner, roles=executor.roles,
+    )  # fmt: skip
+    try:
+        text = write_follow_up(spec.simulator, scene, fingerprints_of(executor.task))
+    except ModelRefused as error:
+        raise SimulatorError(str(error)) from None
+    candidate, *revised = text.candidates
+    follow_up = FollowUp(candidate=candidate, revised="".join(revised), message=text.message, decisions=text.decisions)
     course.turns[-1] = turn.model_copy(update={"follow_up": follow_up})
     return follow_up.message
 
@@ -101,14 +123,14 @@ def _run(course: Course, executor: Executor, number: int, message: str) -> tuple
     billed = billed_seconds(completed.seconds, waited, budget)
     course.spent += billed
     course.note(*seen.flags)
-    finish = executor.spec.agent.finish(completed, seen.records)
-    if not finish.finished and stop is None:
-        finish = _with_memory(course, executor, finish)
+    finish = Finish(False, str(stop))
+    if stop is None:
+        finish, stop = _finish(course, executor, completed, seen)
     turn = Turn(
         number=number, message=message, started=started, seconds=round(billed, 3),
         wall_seconds=round(time.monotonic() - began, 3), ending=completed.ending, exit_code=completed.exit_code,
-        finished=finish.finished and stop is None, reason=str(stop) if stop else finish.reason,
-        directory=f"turns/{number}", manifest=seen.manifest, waited_seconds=round(waited, 3),
+        finished=finish.finished, reason=finish.reason, directory=f"turns/{number}", manifest=seen.manifest,
+        waited_seconds=round(waited, 3),
     )  # fmt: skip
     return turn, seen, stop
 
@@ -124,6 +146,22 @@ def _run_and_collect(
     except (SandboxLost, InfraError, OSError) as error:
         lost = completed or Completed(Ending.LOST, None, b"", time.monotonic() - began)
         return lost, executor.salvage(number), error
+
+
+def _finish(course: Course, executor: Executor, completed: Completed, seen: TurnEvidence) -> tuple[Finish, Stop | None]:
+    """Ask the agent whether it finished; a declared error breaks the turn off.
+
+    An adapter that fails at that has read what the executor wrote: the turn is unfinished, never infrastructure, or an
+    executor could leave the denominator by what it writes (invariant 3).
+    """
+    try:
+        finish = executor.agent.finish(completed, seen.records)
+    except AgentError as error:
+        course.note(AGENT_ERROR)
+        return Finish(False, str(error)), None
+    except (SandboxLost, InfraError, OSError) as error:
+        return Finish(False, str(error)), error
+    return finish if finish.finished else _with_memory(course, executor, finish), None
 
 
 def _waited_since(executor: Executor, before: float) -> float:
@@ -145,11 +183,11 @@ def _with_memory(course: Course, executor: Executor, finish: Finish) -> Finish:
     return Finish(finish.finished, f"{finish.reason} (it ran out of {executor.spec.memory >> 20} MiB of memory)")
 
 
-def _raise_infra(found: CallClass | None) -> None:
+def _raise_infra(calls: Sequence[Call]) -> None:
     """An unfinished turn whose last model call failed for the provider's reasons is infrastructure (invariant 3)."""
-    if found is not None:
-        kind = "rate_limit" if found in {CallClass.RATE_LIMIT, CallClass.QUOTA} else "infra"
-        raise InfraError(f"the model provider failed the executor: {found.value}", kind=kind)
+    failure = provider_failure(calls)
+    if failure is not None:
+        raise infra_error("executor", failure)
 
 
 def _judge(course: Course, executor: Executor, turn: Turn, seen: TurnEvidence) -> Verdict:
@@ -158,10 +196,16 @@ def _judge(course: Course, executor: Executor, turn: Turn, seen: TurnEvidence) -
         rubric = load_rubric(executor.task, Reader.SUPERVISOR)
     except TaskError as error:
         raise GradingError(f"the rubric cannot be read: {error}") from None
-    case = Case(executor.task, rubric, seen.evidence, turn.number, course.verdicts, spec.provider, spec.owner)
-    assessment = spec.supervisor.assess(case)
-    course.note(*assessment.flags)
     left = spec.budget.turns - turn.number
+    case = Case(
+        executor.task, rubric, seen.evidence, turn.number, course.verdicts, spec.provider, spec.owner,
+        finished=turn.finished, followups_left=left, roles=executor.roles, variant=executor.variant,
+    )  # fmt: skip
+    try:
+        assessment = spec.supervisor.assess(case)
+    except ModelRefused as error:
+        raise GradingError(str(error)) from None
+    course.note(*assessment.flags)
     return compute_verdict(
         rubric, assessment, threshold=spec.task.threshold, followups_left=left, finished=turn.finished
     )

@@ -18,6 +18,8 @@ from pytest_uniclaw.rubric import WEIGHT_TOLERANCE, Rubric
 
 SCORE_DIGITS = 6
 """Scores are rounded to this many decimals, so that ten weights of 0.1 reach exactly 1."""
+HOLISTIC = "holistic_score"
+"""Flag: the total is the judge's own figure, for a rubric that gives a formula and no weights."""
 
 
 class Value(BaseModel):
@@ -36,10 +38,14 @@ class State(StrEnum):
 
 
 class Quote(Value):
-    """A piece of evidence: a file of the evidence tree and the words found in it."""
+    """A piece of evidence: a file and the words found in it, or a region (left, top, right, bottom) of an image.
+
+    With neither it says that the file or folder was searched, or ran as a check.
+    """
 
     path: str
     text: str = ""
+    region: tuple[float, ...] = ()
 
 
 class Judgement(Value):
@@ -59,14 +65,52 @@ class CapJudgement(Value):
     cap: str
     triggered: bool | None
     rationale: str = ""
+    evidence: tuple[Quote, ...] = ()
     flags: tuple[str, ...] = ()
+
+
+class Opinion(Value):
+    """A judge's own decision, as the paper's supervisor states it (Appendix C): kept, and used for no number.
+
+    ``score`` and ``confidence`` are within 0 and 1. ``attempt_state`` is one of :class:`AttemptState`, or upstream's
+    ``complete_but_failed``.
+    """
+
+    verdict: Literal["pass", "fail", "continue"]
+    attempt_state: Literal[
+        "in_progress", "incomplete", "complete_but_failed", "complete_and_passed", "terminal_failure"
+    ]
+    recoverable: bool
+    score: float
+    confidence: float
+    rationale: str
+    missing_artifacts: tuple[str, ...] = ()
+    guidance_tags: tuple[str, ...] = ()
+
+
+class Votes(Value):
+    """How a panel voted on one question, a vote per judge in their order.
+
+    A vote is a checkpoint's fraction, or 1 (yes) or 0 (no) for a cap and for ``recoverable``; None is no answer.
+    """
+
+    kind: Literal["checkpoint", "cap", "recoverable", "holistic"]
+    id: str
+    votes: tuple[float | None, ...]
+
+    @property
+    def unanimous(self) -> bool:
+        """Whether every judge gave the same answer."""
+        return len(set(self.votes)) == 1
 
 
 class Assessment(Value):
     """Everything a supervisor says of one turn; carries no total and no verdict.
 
-    ``fatal`` lists the reasons that make the attempt irrecoverable. ``flags`` are facts about the grading itself,
-    such as ``grader_crash`` or ``integrity:…``. ``grader`` names the supervisor and its version.
+    ``fatal`` lists the reasons that make the attempt irrecoverable. ``recoverable`` False says, with verified evidence
+    and the reason in ``loss``, that no further message could help; it counts below the threshold only. ``holistic`` is
+    a judge's figure, 0 to 1, for a rubric without weights. ``flags`` are facts about the grading itself, such as
+    ``grader_crash`` or ``integrity:…``. ``grader`` names the supervisor and its version.
     """
 
     judgements: tuple[Judgement, ...]
@@ -74,6 +118,11 @@ class Assessment(Value):
     fatal: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     grader: str = ""
+    opinion: Opinion | None = None
+    recoverable: bool = True
+    loss: str = ""
+    holistic: float | None = None
+    judges: tuple[Votes, ...] = ()
 
 
 class Decision(StrEnum):
@@ -102,6 +151,7 @@ class CheckpointScore(Value):
     earned: float
     state: State
     rationale: str = ""
+    evidence: tuple[Quote, ...] = ()
     flags: tuple[str, ...] = ()
 
 
@@ -112,10 +162,14 @@ class CapScore(Value):
     value: float
     triggered: bool
     rationale: str = ""
+    evidence: tuple[Quote, ...] = ()
 
 
 class Verdict(Value):
-    """The computed result of one turn. ``score`` = min(``total``, every triggered cap), all in 0 to 1."""
+    """The computed result of one turn. ``score`` = min(``total``, every triggered cap), all in 0 to 1.
+
+    ``drift`` is the judge's own score less this one, None where there is no ``opinion``.
+    """
 
     decision: Decision
     attempt_state: AttemptState
@@ -128,6 +182,9 @@ class Verdict(Value):
     fatal: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     grader: str = ""
+    opinion: Opinion | None = None
+    drift: float | None = None
+    judges: tuple[Votes, ...] = ()
 
     @property
     def first_miss(self) -> CheckpointScore | None:
@@ -150,15 +207,16 @@ def compute_verdict(
     """Turn an assessment into the verdict of one turn.
 
     ``finished`` says whether the executor finished the turn: an unfinished turn never passes. Raises
-    :class:`GradingError` when a checkpoint is missing, doubled, unknown, unjudged or out of range,
-    or when the weights do not sum to 1.
+    :class:`GradingError` when a checkpoint is missing, doubled, unknown, unjudged or out of range, when a cap is, when
+    the weights do not sum to 1, or when a rubric without weights has no holistic score.
     """
-    _refuse_weights(rubric)
     checkpoints = _score_checkpoints(rubric, assessment)
     caps = _score_caps(rubric, assessment)
-    total = round(math.fsum(c.earned for c in checkpoints), SCORE_DIGITS)
+    total = _total(rubric, assessment, checkpoints)
     score = min([1.0, total, *(c.value for c in caps if c.triggered)])
-    decision, state, recoverable = _decide(score, threshold, bool(assessment.fatal), followups_left, finished)
+    decision, state, recoverable = _decide(score, threshold, assessment, followups_left, finished)
+    lost = (assessment.loss or "the supervisor gave no reason",) if decision is Decision.FAIL else ()
+    opinion = assessment.opinion
     return Verdict(
         decision=decision,
         attempt_state=state,
@@ -168,9 +226,12 @@ def compute_verdict(
         threshold=threshold,
         checkpoints=checkpoints,
         caps=caps,
-        fatal=assessment.fatal,
-        flags=assessment.flags,
+        fatal=assessment.fatal or lost,
+        flags=assessment.flags if rubric.checkpoints else (*assessment.flags, HOLISTIC),
         grader=assessment.grader,
+        opinion=opinion,
+        drift=round(opinion.score - score, SCORE_DIGITS) if opinion else None,
+        judges=assessment.judges,
     )
 
 
@@ -185,15 +246,31 @@ def handoff_of(verdict: Verdict) -> Handoff:
 
 
 def _decide(
-    score: float, threshold: float, fatal: bool, followups_left: int, finished: bool
+    score: float, threshold: float, assessment: Assessment, followups_left: int, finished: bool
 ) -> tuple[Decision, AttemptState, bool]:
-    if fatal:
+    if assessment.fatal or (score < threshold and not assessment.recoverable):
         return Decision.FAIL, AttemptState.TERMINAL_FAILURE, False
     if not finished:
         return Decision.CONTINUE, AttemptState.IN_PROGRESS, followups_left > 0
     if score >= threshold:
         return Decision.PASS, AttemptState.COMPLETE_AND_PASSED, True
-    return Decision.CONTINUE, AttemptState.INCOMPLETE, followups_left > 0
+    working = assessment.opinion is not None and assessment.opinion.attempt_state == "in_progress"
+    return Decision.CONTINUE, AttemptState.IN_PROGRESS if working else AttemptState.INCOMPLETE, followups_left > 0
+
+
+def _total(rubric: Rubric, assessment: Assessment, checkpoints: tuple[CheckpointScore, ...]) -> float:
+    """Sum what was earned; a rubric that gives a formula and no weights has the judge's own figure instead."""
+    holistic = assessment.holistic
+    if not rubric.formula_scored or rubric.checkpoints:
+        if holistic is not None:
+            raise GradingError("a holistic score was given for a rubric with weighted checkpoints")
+        _refuse_weights(rubric)
+        return round(math.fsum(c.earned for c in checkpoints), SCORE_DIGITS)
+    if holistic is None:
+        raise GradingError("eval_rule.md is scored by a formula, and the supervisor gave no holistic score")
+    if not (math.isfinite(holistic) and 0.0 <= holistic <= 1.0):
+        raise GradingError(f"the holistic score {holistic!r} is not within 0 and 1")
+    return round(holistic, SCORE_DIGITS)
 
 
 def _refuse_weights(rubric: Rubric) -> None:
@@ -233,6 +310,7 @@ def _score_one(identity: str, name: str, weight: float, judgement: Judgement) ->
         earned=round(weight * fraction, SCORE_DIGITS),
         state=judgement.state,
         rationale=judgement.rationale,
+        evidence=judgement.evidence,
         flags=judgement.flags,
     )
 
@@ -240,17 +318,22 @@ def _score_one(identity: str, name: str, weight: float, judgement: Judgement) ->
 def _score_caps(rubric: Rubric, assessment: Assessment) -> tuple[CapScore, ...]:
     given = {j.cap: j for j in assessment.caps}
     strange = [name for name in given if name not in {c.id for c in rubric.caps}]
-    if strange:
-        raise GradingError(f"caps unknown to the rubric: {', '.join(strange)}")
+    doubled = [name for name, n in Counter(j.cap for j in assessment.caps).items() if n > 1]
+    for problem, names in (("unknown to the rubric", strange), ("judged twice", doubled)):
+        if names:
+            raise GradingError(f"caps {problem}: {', '.join(names)}")
     scores = []
     for cap in rubric.caps:
         judgement = given.get(cap.id)
         if judgement is not None and judgement.triggered is None:
             raise GradingError(f"cap {cap.id} could not be judged: {judgement.rationale or 'no reason given'}")
-        triggered = bool(judgement and judgement.triggered)
-        scores.append(
-            CapScore(
-                id=cap.id, value=cap.value, triggered=triggered, rationale=judgement.rationale if judgement else ""
-            )
-        )
+        if judgement is None:
+            scores.append(CapScore(id=cap.id, value=cap.value, triggered=False))
+        else:
+            scores.append(
+                CapScore(
+                    id=cap.id, value=cap.value, triggered=bool(judgement.triggered), rationale=judgement.rationale,
+                    evidence=judgement.evidence,
+                )
+            )  # fmt: skip
     return tuple(scores)

@@ -6,6 +6,7 @@ sound file costs no more than a plain load.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,14 @@ import yaml
 from pytest_uniclaw.errors import TaskError
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_COLON = "the line has no colon behind its field's name"
+_WRITE_COLON = "write `field: value`, with a space behind the colon; indent the lines of a longer text below `field: |`"
+_QUOTE = (
+    "mind the indentation, and quote text that has `: `, `#`, a tab or a leading `*`, `&`, `!`, `%` or `@`; "
+    "one file holds one mapping"
+)
+_HAS_COLON = re.compile(r"^[^#]*:(\s|$)")
 
 Location = Sequence[str | int]
 """A way down the data: mapping keys and list positions, as in ``("services", 0, "start")``."""
@@ -143,15 +152,47 @@ def _refuse_duplicates(path: Path, node: yaml.MappingNode) -> None:
 
 
 def _syntax_error(path: Path, text: str, error: Exception) -> TaskError:
-    mark = getattr(error, "problem_mark", None)
     position = getattr(error, "position", None)
-    if mark is not None:
-        line, problem = mark.line + 1, getattr(error, "problem", None) or str(error)
+    remedy = _QUOTE
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        line, problem, remedy = _fault(text.splitlines(), error, error.problem_mark)
     elif isinstance(position, int):
         line, problem = text.count("\n", 0, position) + 1, f"{getattr(error, 'reason', error)}"
     elif isinstance(error, RecursionError):
         line, problem = 1, "is nested too deeply"
     else:
         line, problem = 1, str(error)
-    remedy = "one file holds one mapping; quote text that has `: `, `#`, a tab or a leading `*`, `&`, `!`, `%` or `@`"
     return TaskError(path, f"is not valid YAML: {problem}", line=line, remedy=remedy)
+
+
+def _fault(lines: list[str], error: yaml.MarkedYAMLError, mark: yaml.Mark) -> tuple[int, str, str]:
+    """(one-based line, problem, remedy) of a syntax error: where the fault is, which the parser notices later."""
+    problem = error.problem or str(error)
+    begins = error.context_mark or mark
+    lead = lines[mark.line][: mark.column + 1] if mark.line < len(lines) else ""
+    if "\t" in lead and not lead.strip():
+        return mark.line + 1, "the line is indented with a tab", "indent with spaces"
+    if problem == "could not find expected ':'":
+        return begins.line + 1, _COLON, _WRITE_COLON
+    if problem.startswith("mapping values are not allowed"):
+        first = _first_without_colon(lines, mark.line)
+        if first is not None:
+            return first + 1, _COLON, _WRITE_COLON
+    if problem == "found unexpected end of stream":
+        return begins.line + 1, "a quote is opened and not closed", "close it, or quote the text as a whole"
+    return mark.line + 1, problem, _QUOTE
+
+
+def _first_without_colon(lines: list[str], last: int) -> int | None:
+    """Zero-based first line of those straight above ``last`` that have no colon, where a field should begin.
+
+    None where they go on a text that began behind a colon: then it is the colon on line ``last`` that is too many.
+    """
+    first = last
+    while first and not _HAS_COLON.search(lines[first - 1]):
+        first -= 1
+    while first < last and not lines[first].partition("#")[0].strip():
+        first += 1
+    above = lines[first - 1] if first else ""
+    opens = not above or re.search(r":\s*(#.*)?$", above)
+    return first if first < last and opens else None

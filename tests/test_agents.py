@@ -53,7 +53,7 @@ def test_the_oracle_runs_the_solution_in_the_workspace(tmp_path: Path) -> None:
     assert completed.output == b"2 t\n"
     assert agent.finish(completed, ()).finished
     assert not any(entry.path.endswith("link") for entry in sandbox.entries)
-    assert agent.finish(ended(3), ()).reason == "solve.sh exited with 3: last words"
+    assert agent.finish(ended(3), ()).reason == "oracle exited with 3: last words"
     assert not agent.finish(ended(None, Ending.DEADLINE), ()).finished
 
 
@@ -69,7 +69,7 @@ def test_nop_says_so_and_finishes(tmp_path: Path) -> None:
     completed = agent.turn(HostSandbox(tmp_path / "s"), request(tmp_path))
     assert completed.output == b"Nothing was done.\n"
     assert agent.finish(completed, ()).finished
-    assert not agent.finish(ended(1), ()).finished
+    assert agent.finish(ended(1), ()).reason == "nop exited with 1: last words"
 
 
 def test_nanobot_gets_a_private_configuration_and_its_skills(tmp_path: Path) -> None:
@@ -209,3 +209,42 @@ def test_agents_by_name() -> None:
 def test_wrong_agent_names_are_usage_errors(reference: str, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         load_agent(reference)
+
+
+FOREIGN = """
+from pytest_uniclaw.agents.nop import NopAgent
+
+CONSTANT = NopAgent()
+
+def plain():
+    return NopAgent()
+
+def lost():
+    NopAgent()
+
+def crash():
+    return undefined
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "reference", "message"),
+    [
+        ("foreign:CONSTANT", "it", "entry point 'foreign:CONSTANT' must name a class or function that makes the agent"),
+        ("foreign:lost", "it", "entry point 'foreign:lost' gives None; return an agent, such as MyAgent()"),
+        ("foreign:plain", "it@2", "agent 'it' has no choice of versions (asked for '2')"),
+        ("foreign:crash", "it", "agent 'it' cannot be made: NameError: name 'undefined' is not defined"),
+        ("foreign_broken:x", "it", "entry point 'foreign_broken:x' cannot be loaded: ZeroDivisionError: division by"),
+        ("pytest_uniclaw.agents.base:CommandLineAgent", "it", "cannot be made: TypeError: "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_foreign_entry_point_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, reference: str, message: str
+) -> None:
+    (tmp_path / "foreign.py").write_text(FOREIGN)
+    (tmp_path / "foreign_broken.py").write_text("x = 1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("it", value, group)])
+    with pytest.raises(SettingsError) as caught:
+        load_agent(reference)
+    assert message in str(caught.value)

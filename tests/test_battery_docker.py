@@ -344,8 +344,13 @@ def test_a_grader_that_crashes_costs_its_checkpoints(battery: Session) -> None:
 
 def test_a_service_that_is_never_ready_is_infrastructure(battery: Session) -> None:
     assert (battery.cases["service"].outcome, battery.cases["service"].status) == ("error", "infra_error")
-    assert "tracker" in battery.cases["service"].message
-    assert battery.attempt("service")["turns"] == []
+    assert "service 'tracker' was not ready after" in battery.cases["service"].message
+    assert "score" not in battery.cases["service"].properties
+    attempt = battery.attempt("service")
+    assert attempt["turns"] == []
+    assert (attempt["folder"] / "services" / "tracker.log").read_text() == "waiting\n"
+    section = battery.output.partition("= INFRA =")[2].partition("= uniclaw =")[0]
+    assert "its log, services/tracker.log, ends:\nwaiting\n  see " in section
 
 
 def test_nothing_of_the_session_is_left(battery: Session) -> None:

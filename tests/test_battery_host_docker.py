@@ -40,7 +40,7 @@ def ended(session: Session, name: str) -> bool:
 
 
 def called(session: Session) -> bool:
-    return any(session.run.glob("a1/*/*/*/*/p1-*/exchange/executor/*"))
+    return any(session.run.glob("a1/*/*/*/*/p1-*/exchange/executor/blobs/*"))
 
 
 def owned(session: Session) -> list[object]:

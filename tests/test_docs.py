@@ -16,7 +16,9 @@ import re
 import shlex
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +30,10 @@ import pytest_uniclaw.plugin as plugin
 from pytest_uniclaw.extension import Extension, ServiceExtension
 from pytest_uniclaw.models.script import load_script
 from pytest_uniclaw.options import DEFAULT_FILES, FILES_INI, SHORT_INI
+from pytest_uniclaw.optiontable import OPTIONS, Option
 from pytest_uniclaw.report.upstream import upstream_status
 from pytest_uniclaw.schema import CodexYaml, RoleSettings, ServiceYaml, TaskYaml
-from pytest_uniclaw.settings import OPTIONS, Option, resolve
+from pytest_uniclaw.settings import resolve
 from pytest_uniclaw.status import INFRA_STATUSES, Outcome, PartialPolicy, Status, outcome_of
 from pytest_uniclaw.task import load_task
 
@@ -38,6 +41,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 COMMAND_SECONDS = 240
+OFFLINE_PIP = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+"""Of the second pip takes the value, not the name: 0 is no isolation."""
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 NEEDS = re.compile(r"<!-- needs=(\S+) -->")
 
@@ -85,26 +90,26 @@ def write_files(page: Path, folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(body, "utf-8")
-    install_entry_points(folder)
 
 
-def install_entry_points(folder: Path) -> None:
-    """Make the entry points of a documented pyproject.toml known, as an installation would."""
-    project = folder / "pyproject.toml"
-    if not project.is_file():
-        return
-    described = tomllib.loads(project.read_text("utf-8"))["project"]
-    metadata = folder / f"{described['name'].replace('-', '_')}-{described['version']}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Name: {described['name']}\nVersion: {described['version']}\n")
-    lines = []
-    for group, points in described["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {target}" for name, target in points.items())]
-    (metadata / "entry_points.txt").write_text("\n".join(lines))
+def make_environment(folder: Path) -> None:
+    """Make a virtual environment for a page that installs something: it borrows what is installed here.
+
+    A package is built and installed in it as a user would, with the build backend of this environment.
+    """
+    venv.create(folder, with_pip=False)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    (site / "borrowed.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    for program in ("pip", "pytest"):
+        script = folder / "bin" / program
+        script.write_text(f'#!/bin/sh\nexec "{folder}/bin/python" -P -m {program} "$@"\n')
+        script.chmod(0o755)
 
 
 def run_blocks(page: Path, word: str, folder: Path) -> None:
     """Run the commands of every block of a page that bears ``word``, in order."""
+    if (folder / "pyproject.toml").is_file():
+        make_environment(folder / ".venv")
     for block in blocks(page):
         if block.language == "console" and word in block.words:
             for command, expected in block.commands:
@@ -116,8 +121,8 @@ def run_blocks(page: Path, word: str, folder: Path) -> None:
 def run(command: str, folder: Path, block: Block) -> str:
     in_repo = "repo" in block.words
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "UNICLAW_", "PYTEST_"))}  # noqa: TID251
-    path = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    environment |= {"PATH": path, "PYTHONPATH": str(folder), "COLUMNS": "120"}
+    path = f"{folder / '.venv' / 'bin'}:{Path(sys.executable).parent}:{environment['PATH']}"
+    environment |= {"PATH": path, "COLUMNS": "120", **OFFLINE_PIP}
     if in_repo:
         environment["PYTEST_ADDOPTS"] = f"-p no:cacheprovider --uniclaw-runs-dir={folder / 'runs'}"
     done = subprocess.run(
@@ -320,11 +325,19 @@ def test_example_settings_and_privacy_files_are_accepted(tmp_path):
 
     example = ROOT / "uniclaw.example.toml"
     settings = resolve({"uniclaw_config": str(example)}, {}, tmp_path, {"PATH": os.environ["PATH"]})  # noqa: TID251
-    assert settings.providers or settings.missing_key_variables
+    assert settings.providers or settings.missing_keys
     values = read_values(ROOT / "privacy.example.env")
     keys = [key for key, _ in values.pairs]
     assert keys
     assert values.problems(keys), "the example's values must be recognised as placeholders"
+
+
+def test_the_gateways_limits_are_documented_with_their_defaults():
+    from pytest_uniclaw.models.grants import Tuning
+
+    page = DOCS / "reference" / "model-calls.md"
+    (table,) = [block.body for block in blocks(page) if block.body.startswith("[gateway]")]
+    assert tomllib.loads(table)["gateway"] == Tuning().model_dump()
 
 
 def test_readme_is_short_and_says_the_two_commands_first():

@@ -120,15 +120,18 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_docker" not in path
 
 OPENS_HIDDEN = {
     "judge/supervisor.py": {"SUPERVISOR"}, "judge/firewall.py": {"SUPERVISOR"}, "turn.py": {"SUPERVISOR"},
+    "judge/auto.py": {"SUPERVISOR"}, "judge/model.py": {"SUPERVISOR"}, "judge/desk.py": {"SUPERVISOR"},
     "lint.py": {"SUPERVISOR"}, "agents/oracle.py": {"ORACLE_AGENT"}, "provisioning.py": {"SCRIPTED_PROVIDER"},
+    "soundness.py": {"SCRIPTED_PROVIDER"},
 }  # fmt: skip
-"""Modules that ask for a hidden folder, and as whom; ``lint`` is the author's own tool and runs no agent."""
+"""Modules that ask for a hidden folder, and as whom; ``lint`` and ``soundness`` read
+for the author, and for a session before any of its agents runs."""
 BUILDS_PATHS = {"package.py", "assets.py", "sandbox/grading.py", "judge/harness/evidence.py", "judge/harness/plugin.py"}
 """Where a path into a hidden folder is put together: the one door, the loader's look at what is declared, and the
 grading container, in which the references lie beside the evidence."""
 READS_PACKAGES = {
     "package.py", "task.py", "lint.py", "provisioning.py", "spec.py", "preexec.py", "sandbox/services.py",
-    "preflight.py", "agents/oracle.py",
+    "preflight.py", "agents/oracle.py", "judge/desk.py",
 }  # fmt: skip
 """Modules that use a task's folder at all (the loader's own modules get it as an argument)."""
 
@@ -458,7 +461,7 @@ def test_a_traceback_with_locals_shows_no_secret(pytester: pytest.Pytester, work
     pytester.makeconftest(LEAKY)
     (pytester.path / "values.env").write_text(f"TOKEN={PLAIN}\n")
     result = pytester.runpytest_subprocess(
-        "--sandbox=local", "--agent=nop", "--showlocals", "-rA", "--uniclaw-privacy-file=values.env", "--html=h.html",
+        "--sandbox=local", "--agent=nop", "--supervisor=checks", "--showlocals", "-rA", "--uniclaw-privacy-file=values.env", "--html=h.html",
         "--junitxml=j.xml", "--self-contained-html", *workers,
     )  # fmt: skip
     result.stdout.fnmatch_lines(["*it broke with*redacted*"])

@@ -10,16 +10,16 @@ PACKAGE = Path(__file__).parents[1] / "pytest_uniclaw"
 VALUES = {
     "__init__", "errors", "paths", "task", "schema", "assets", "yamlsource", "extension", "markdown", "rubric",
     "rubric_lines", "privacy", "redaction", "package", "prompts", "lint", "verdict", "attempt", "status", "budget",
-    "settings", "modelchoice",
+    "settings", "optiontable", "modelchoice", "checkfile",
 }  # fmt: skip
 ADAPTERS = {
     "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor",
-    "provisioning",
+    "provisioning", "roles",
 }  # fmt: skip
-LOOP = {"turn", "record", "loop"}
+LOOP = {"turn", "record", "loop", "regrade"}
 TOP = {
     "plugin", "collection", "fixtures", "outcome", "options", "session", "preflight", "controller", "progress", "html",
-    "terminal", "cli", "doctor",
+    "terminal", "cli", "commands", "doctor", "selection", "soundness", "rolecheck",
 }  # fmt: skip
 RANKS = {name: rank for rank, names in enumerate((VALUES, ADAPTERS, LOOP, TOP)) for name in names}
 

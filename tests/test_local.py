@@ -226,7 +226,7 @@ def test_services_and_the_oracle_work_in_it(sandbox: LocalSandbox, tmp_path: Pat
         ready='test -e "$UNICLAW_WORKSPACE/seed"', export=(("state.txt", "cat data; id -u"),),
     )  # fmt: skip
     task = dataclasses.replace(load_task(package.yaml), services=(tracker,))
-    running = start_services(sandbox, task, {})
+    running = start_services(sandbox, task, {}, tmp_path)
     sandbox.keep()
     agent = OracleAgent()
     agent.prepare(sandbox, task, None)

@@ -171,3 +171,49 @@ def test_a_fault_with_times_gives_way(tmp_path: Path) -> None:
     assert kinds == ["fail", "fail", "reset"]
     assert player.next_step(later)[1] == Say("done")
     assert player.next_step(later)[1] == Say("done"), "the step does not move without a new message"
+
+
+LANES = """
+lanes:
+  default:
+    turns: [[{say: for everyone}]]
+  task_101_x:
+    turns: [[{say: for x}], [{say: for x again}]]
+"""
+
+
+def test_lanes_are_chosen_by_task_and_fall_back_to_default(tmp_path: Path) -> None:
+    path = tmp_path / "judge.yaml"
+    path.write_text(LANES)
+    assert load_script(path, "task_101_x").turns == ((Say("for x"),), (Say("for x again"),))
+    assert load_script(path, "task_101_y").turns == ((Say("for everyone"),),)
+    path.write_text(LANES.replace("default", "other"))
+    with pytest.raises(SettingsError, match=r"no lane 'task_101_y' and no lane 'default' \(lanes: other, task_101_x\)"):
+        load_script(path, "task_101_y")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lanes: []", "2: lanes: must be a mapping"),
+        ("lanes: {default: [1]}", "2: lanes.default: must be a mapping"),
+        ("lanes: {default: {turns: []}}", "2: lanes.default.turns: must be a list of turns"),
+        ("lanes: {default: {turns: [[{say: x}]]}}\nturns: []", "3: turns: is not known"),
+    ],
+)
+def test_what_is_wrong_in_a_lane_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "judge.yaml"
+    path.write_text("# a script\n" + text)
+    with pytest.raises(TaskError) as caught:
+        load_script(path, "x")
+    assert message in str(caught.value)
+
+
+def test_a_grant_of_a_later_turn_begins_there(tmp_path: Path) -> None:
+    path = tmp_path / "judge.yaml"
+    path.write_text(LANES)
+    player = Player(load_script(path, "task_101_x"), first_turn=2)
+    assert player.next_step([{"role": "user", "content": "judge"}])[1] == Say("for x again")
+    asked_again = {"role": "user", "content": "[uniclaw re-ask] not valid"}
+    said = [{"role": "user", "content": "judge"}, {"role": "assistant", "content": "prose"}, asked_again]
+    assert player.next_step(said)[1] == Say("I have nothing more to add.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import select
@@ -16,7 +17,8 @@ import pytest
 
 from pytest_uniclaw.models.client import Gateway, GatewayProcess, start_gateway
 from pytest_uniclaw.models.exchange import rebuild_messages
-from pytest_uniclaw.models.grants import Call, GrantRequest, Provider, Tuning, classify_turn
+from pytest_uniclaw.models.grants import Call, GrantRequest, Provider, Tuning, provider_failure
+from pytest_uniclaw.models.provider import CoolDown
 from tests.support.scripted_upstream import (
     Handler,
     Reply,
@@ -33,6 +35,8 @@ from tests.support.scripted_upstream import (
 
 COUNT = itertools.count(1)
 KEY = "sk-REAL-3f9a77c1"
+COOLED = tuple(f"cooled-{number}" for number in range(1, 6))
+"""Providers that one test each makes cool down."""
 USER = {"role": "user", "content": "hello"}
 
 
@@ -50,6 +54,7 @@ def process(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
         providers = (
             Provider(name="real", base_url=upstream.base_url, api_key=KEY),
             Provider(name="plain", base_url=upstream.base_url, stream_usage=False),
+            *(Provider(name=name, base_url=upstream.base_url) for name in COOLED),
             Provider(name="dead", base_url=dead, api_key=KEY),
         )
         tuning = Tuning(backoff_seconds=0.01)
@@ -66,16 +71,17 @@ def impatient(upstream: Upstream, tmp_path: Path) -> Iterator[Session]:
 
 
 class Session:
-    """A grant for the real provider; each has its own model, so that cool-downs do not mix."""
+    """A grant for the real provider, with a model of its own."""
 
-    def __init__(self, process: GatewayProcess, folder: Path, provider: str = "real") -> None:
+    def __init__(self, process: GatewayProcess, folder: Path, provider: str = "real", **limits: object) -> None:
         self.gateway = Gateway(process.address)
         self.attempt = f"attempt-{next(COUNT)}"
+        self.model = f"model-of-{self.attempt}"
         self.log = folder / "log"
         self.grant = self.gateway.grant(
             GrantRequest(
                 attempt=self.attempt, role="executor", model="agent-model", provider=provider,
-                upstream_model=f"model-of-{self.attempt}", log=self.log,
+                upstream_model=self.model, log=self.log, **limits,
             )
         )  # fmt: skip
 
@@ -156,7 +162,8 @@ def test_rate_limit_is_waited_for_and_the_waiting_is_counted(upstream: Upstream,
     assert session.gateway.activity(session.attempt).waited_seconds == pytest.approx(call.waited_seconds, abs=0.05)
 
 
-def test_a_cool_down_is_shared(upstream: Upstream, session: Session) -> None:
+def test_a_cool_down_is_shared(upstream: Upstream, process: GatewayProcess, tmp_path: Path) -> None:
+    session = Session(process, tmp_path, "cooled-1")
     upstream.play(error(429, "slow", "rate_limit", retry_after="1"), ok())
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(session.ask)
@@ -170,14 +177,55 @@ def test_a_cool_down_is_shared(upstream: Upstream, session: Session) -> None:
     assert waited < sum(call.waited_seconds for call in calls), "waiting together counts once"
 
 
-def test_a_long_retry_after_is_not_waited_for(upstream: Upstream, session: Session) -> None:
+def test_other_models_of_the_provider_wait_too(upstream: Upstream, process: GatewayProcess, tmp_path: Path) -> None:
+    one, other = (Session(process, tmp_path / name, "cooled-4") for name in "ab")
+    upstream.play(error(429, "slow down, all of you", "rate_limit", retry_after="1"), ok())
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(one.ask)
+        wait_for(lambda: one.gateway.activity(one.attempt).waited_seconds > 0)
+        assert other.ask().said == "fine"
+        assert first.result().said == "fine"
+    assert (other.call.tries, len(other.call.errors)) == (1, 0), "it did not run into the limit"
+    assert other.call.waited_seconds > 0
+
+
+def test_a_limit_of_one_model_does_not_stop_another(
+    upstream: Upstream, process: GatewayProcess, tmp_path: Path
+) -> None:
+    one, other = (Session(process, tmp_path / name, "cooled-5") for name in "ab")
+    said = f"Rate limit reached for {one.model} in organization org-x on tokens per min (TPM)"
+    upstream.play(error(429, said, "tokens", "rate_limit_exceeded", retry_after="3600"), ok())
+    assert one.ask().status == 429
+    assert other.ask().said == "fine"
+    assert (other.call.tries, other.call.waited_seconds) == (1, 0.0)
+    assert one.ask().status == 429
+
+
+def test_how_long_a_limit_holds_for_whom() -> None:
+    async def left(model: str, said: str, seconds: float) -> list[float]:
+        cooling = CoolDown(60.0)
+        cooling.note(model, seconds, said)
+        cooling.note(model, 0.1, said)
+        return [round(cooling.left(name), 1) for name in ("gpt-4", "gpt-4.1", "o3")]
+
+    assert asyncio.run(left("gpt-4", "slow down", 30)) == [30.0, 30.0, 30.0]
+    assert asyncio.run(left("gpt-4", "slow down", 3600)) == [3600.0, 60.0, 60.0]
+    assert asyncio.run(left("gpt-4", "slow down, gpt-4.1 is busy", 30)) == [30.0, 30.0, 30.0]
+    for said in ("the limit of gpt-4.", "models/gpt-4 (TPM)", "`gpt-4`: 10 a minute"):
+        quiet, *others = asyncio.run(left("gpt-4", said, 3600))
+        assert quiet == 3600.0
+        assert max(others) < 0, said
+
+
+def test_a_long_retry_after_is_not_waited_for(upstream: Upstream, process: GatewayProcess, tmp_path: Path) -> None:
+    session = Session(process, tmp_path, "cooled-2")
     upstream.play(error(429, "tomorrow", "rate_limit", retry_after="3600"), ok())
     reply = session.ask()
     assert (reply.status, reply.headers["retry-after"], reply.headers["x-should-retry"]) == (429, "3600", "false")
     assert (session.call.call_class, session.call.tries) == ("rate_limit", 1)
     assert session.ask().status == 429
     assert session.call.tries == 0, "the provider is left alone for so long"
-    assert classify_turn(session.gateway.calls(session.attempt)) == "rate_limit"
+    assert getattr(provider_failure(session.gateway.calls(session.attempt)), "call_class", None) == "rate_limit"
 
 
 @pytest.mark.parametrize(
@@ -186,9 +234,16 @@ def test_a_long_retry_after_is_not_waited_for(upstream: Upstream, session: Sessi
         (error(429, "pay", "insufficient_quota", "insufficient_quota"), "quota", 429, 1),
         (error(401, f"Incorrect API key provided: {KEY}"), "auth", 401, 1),
         (error(400, "x", "invalid_request_error", "context_length_exceeded"), "context_length", 400, 1),
+        (error(400, "x", "invalid_request_error", "content_filter"), "content_filter", 400, 1),
+        (error(422, "unknown parameter"), "bad_request", 422, 1),
+        (error(403, "this key may not use the model"), "auth", 403, 1),
         (error(404, "The model does not exist", code="model_not_found"), "infra", 502, 1),
+        (error(503, "overloaded", retry_after_ms="1"), "infra", 503, 5),
         (error(500), "infra", 500, 5),
         (error(429, "slow", "rate_limit", retry_after_ms="1"), "rate_limit", 429, 5),
+        (error(429, "slow", "rate_limit"), "rate_limit", 429, 5),
+        (lambda handler: handler.whole(429, "<html>slow</html>", "text/html"), "rate_limit", 429, 5),
+        (lambda handler: handler.whole(413, "<html>too large</html>", "text/html"), "bad_request", 413, 1),
         (lambda handler: handler.whole(502, "<html>bad gateway</html>", "text/html"), "infra", 502, 5),
         (lambda handler: handler.whole(200, "<html>hi</html>", "text/html"), "bad_upstream", 502, 5),
         (lambda handler: handler.whole(302, "", location="http://127.0.0.1:9/"), "infra", 502, 1),
@@ -196,8 +251,11 @@ def test_a_long_retry_after_is_not_waited_for(upstream: Upstream, session: Sessi
         (lambda handler: handler.events([{"error": {"message": "busy", "code": 429}}]), "rate_limit", 429, 5),
         (lambda handler: handler.events([]), "bad_upstream", 502, 5),
     ],
-    ids=["quota", "auth", "context", "404", "500", "429", "html502", "html200", "redirect", "closed", "event", "empty"],
-)
+    ids=[
+        "quota", "auth", "context", "filter", "422", "403", "404", "503", "500", "429", "429-bare", "429-html",
+        "413-html", "html502", "html200", "redirect", "closed", "event", "empty",
+    ],
+)  # fmt: skip
 def test_failures(upstream: Upstream, session: Session, act: object, kind: str, status: int, tries: int) -> None:
     upstream.play(act)
     reply = session.ask()
@@ -210,11 +268,52 @@ def test_failures(upstream: Upstream, session: Session, act: object, kind: str, 
     assert ("x-should-retry" in reply.headers) is True
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_an_answer_that_is_cut_off_in_its_middle(upstream: Upstream, session: Session, stream: bool) -> None:
+    def act(handler: Handler) -> None:
+        data = json.dumps(piece("x") if stream else completion()).encode()
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream" if stream else "application/json")
+        handler.send_header("content-length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b"data: " + data[:20] if stream else data[:20])
+        handler.hang_up()
+
+    upstream.play(act, ok("whole again"))
+    assert session.ask(stream=stream).said == "whole again", "nothing had reached the client: another try is free"
+    (failure,) = session.call.errors
+    assert (session.call.tries, failure.call_class) == (2, "stream_broken" if stream else "infra")
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        ({"error": {"message": "blocked", "code": "content_filter"}}, "content_filter"),
+        ({"error": {"message": "This model's maximum context length is 8192 tokens"}}, "context_length"),
+    ],
+)
+def test_what_the_request_provoked_is_its_own_in_a_stream_too(
+    upstream: Upstream, session: Session, event: object, kind: str
+) -> None:
+    upstream.play(lambda handler: handler.events([piece("well"), event]))
+    assert "error" in session.ask().events[-1]
+    assert session.call.call_class == kind
+    assert provider_failure([session.call]) is None
+
+
+def test_words_of_the_model_about_errors_are_no_errors(upstream: Upstream, session: Session) -> None:
+    text = 'HTTP 429: {"error": {"code": "insufficient_quota"}} rate limit, context_length_exceeded, content_filter'
+    for stream in (True, False):
+        upstream.play(ok(text))
+        assert session.ask(stream=stream).said == text
+        assert (session.call.call_class, session.call.tries) == ("ok", 1)
+
+
 def test_two_failures_then_an_answer(upstream: Upstream, session: Session) -> None:
     upstream.play(error(500), Handler.hang_up, ok())
     assert session.ask(stream=False).said == "fine"
     assert session.call.tries == 3
-    assert classify_turn([session.call]) is None
+    assert provider_failure([session.call]) is None
 
 
 def test_a_stream_that_breaks_is_told_and_not_retried(upstream: Upstream, session: Session) -> None:
@@ -307,7 +406,10 @@ def test_a_client_that_leaves_closes_the_upstream_call(upstream: Upstream, sessi
     assert rebuild_messages(session.log)[-1]["content"].startswith("more ")
 
 
-def test_a_client_that_leaves_while_the_provider_makes_it_wait(upstream: Upstream, session: Session) -> None:
+def test_a_client_that_leaves_while_the_provider_makes_it_wait(
+    upstream: Upstream, process: GatewayProcess, tmp_path: Path
+) -> None:
+    session = Session(process, tmp_path, "cooled-3")
     upstream.play(error(429, "slow", "rate_limit", retry_after="30"))
     connection = UnixConnection(session.gateway.address.agent_socket)
     body = json.dumps({"model": "agent-model", "messages": [USER]})
@@ -316,7 +418,7 @@ def test_a_client_that_leaves_while_the_provider_makes_it_wait(upstream: Upstrea
     connection.close()
     wait_for(lambda: bool(session.gateway.calls(session.attempt)))
     assert session.call.call_class == "cancelled"
-    assert classify_turn([session.call]) == "rate_limit"
+    assert getattr(provider_failure([session.call]), "call_class", None) == "rate_limit"
 
 
 def test_the_openai_client_works_through_a_forwarder(upstream: Upstream, session: Session) -> None:

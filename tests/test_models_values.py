@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from pytest_uniclaw.models.chat import assemble, chunks_of, completion, token_counts
-from pytest_uniclaw.models.exchange import ExchangeLog, rebuild_messages
+from pytest_uniclaw.models.exchange import ExchangeLog, Got, rebuild_messages
 from pytest_uniclaw.models.failure import from_answer, from_event, retry_after
-from pytest_uniclaw.models.grants import Call, CallClass, Failure, GrantRequest, Provider, classify_turn
+from pytest_uniclaw.models.grants import Call, CallClass, Failure, GrantRequest, Provider, provider_failure
 from pytest_uniclaw.models.ledger import Ledger, json_line
-from pytest_uniclaw.models.sse import EventParser
+from pytest_uniclaw.models.sse import Chunk, EventParser, encode, json_text, text_of_chunk
 from pytest_uniclaw.redaction import REDACTED, Redactor
 
 
@@ -45,8 +46,8 @@ def call(kind: str, *, ttfb: float | None = None, errors: tuple[str, ...] = ()) 
         ([call("ok", ttfb=1), call("cancelled")], None),
     ],
 )
-def test_classify_turn(calls: list[Call], expected: str | None) -> None:
-    assert classify_turn(calls) == expected
+def test_what_a_turn_was_ended_by(calls: list[Call], expected: str | None) -> None:
+    assert getattr(provider_failure(calls), "call_class", None) == expected
 
 
 @pytest.mark.parametrize(
@@ -156,17 +157,21 @@ def row(n: int) -> dict:
     return {"grant": "g", "n": n, "class": "ok"}
 
 
+def streamed(chunks: list[dict]) -> Got:
+    return Got([json_text(chunk) for chunk in chunks], assemble(chunks).message())
+
+
 def test_the_exchange_log_stores_each_message_once_and_rebuilds_the_conversation(tmp_path: Path) -> None:
     log = ExchangeLog(tmp_path / "log", Redactor(["hunter22"]))
     chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "the password is hunter22"}]
     first = {"role": "assistant", "content": "hunter22 it is"}
     whole = completion(first, model="m", ident="i", created=1, usage={}, finish_reason="stop")
-    log.row(row(1), log.sent({"model": "m", "messages": chat}), list(chunks_of(whole)), None, None)
+    log.row(row(1), log.sent({"model": "m", "messages": chat}), streamed(list(chunks_of(whole))))
     chat += [first, {"role": "user", "content": "go on \ud800"}]
     second = whole | {"choices": [{"index": 0, "message": {"role": "assistant", "content": "end"}}]}
-    log.row(row(2), log.sent({"model": "m", "messages": chat, "tools": [{"t": 1}], "top_p": 1}), None, second, None)
+    log.row(row(2), log.sent({"model": "m", "messages": chat, "tools": [{"t": 1}], "top_p": 1}), Got(body=second))
     side = [{"role": "user", "content": "a title, please"}]
-    log.row(row(3), log.sent({"model": "m", "messages": side}), None, second, None)
+    log.row(row(3), log.sent({"model": "m", "messages": side}), Got(body=second))
     log.close()
     assert len(list((tmp_path / "log" / "blobs").glob("*.json"))) == 6, "5 messages and a tool list"
     stored = b"".join(path.read_bytes() for path in sorted((tmp_path / "log").rglob("*.json*")))
@@ -180,15 +185,52 @@ def test_the_exchange_log_stores_each_message_once_and_rebuilds_the_conversation
 def test_a_secret_that_runs_over_chunk_borders_is_redacted(tmp_path: Path) -> None:
     log = ExchangeLog(tmp_path, Redactor(["hunter22"]))
     pieces = [{"choices": [{"index": 0, "delta": {"content": text}}]} for text in ("it is hun", "ter2", "2!")]
-    log.row(row(1), log.sent({"messages": [{"role": "user", "content": "x"}]}), pieces, None, None)
+    log.row(row(1), log.sent({"messages": [{"role": "user", "content": "x"}]}), streamed(pieces))
     assert rebuild_messages(tmp_path)[-1]["content"] == f"it is {REDACTED}!"
     assert "ter2" not in (tmp_path / "exchanges.jsonl").read_text()
+
+
+@pytest.mark.parametrize("text", ['{"a": "sl\\/ash"}', '{"a": "\\u0061bc"}', '{\n"a": 1}'])
+def test_a_chunk_whose_text_spells_its_strings_otherwise_is_spelled_anew(text: str) -> None:
+    chunk = Chunk(json.loads(text), text)
+    assert chunk.text == json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def test_a_plain_chunk_is_passed_on_as_it_came() -> None:
+    text = '{"a":  "été", "n": 1.50}'
+    chunk = Chunk(json.loads(text), text)
+    assert (chunk, chunk.text) == ({"a": "été", "n": 1.5}, text)
+    assert encode(chunk) == b'data: {"a":  "\xc3\xa9t\xc3\xa9", "n": 1.50}\n\n'
+    assert text_of_chunk({"a": "é"}) == '{"a":"\\u00e9"}'
+
+
+def test_a_secret_in_a_field_of_a_chunk_that_is_no_text_is_redacted(tmp_path: Path) -> None:
+    log = ExchangeLog(tmp_path, Redactor(["hunter/22"]))
+    spelled = [r'{"choices": [], "provider": "hunter\/22"}', '{"choices": [], "x": {"hunter/22": 1}}']
+    texts = [Chunk(json.loads(text), text).text for text in spelled]
+    log.row(row(1), log.sent({"messages": [{"role": "user", "content": "x"}]}), Got(texts, {"role": "assistant"}))
+    (stored,) = map(json.loads, (tmp_path / "exchanges.jsonl").read_text().splitlines())
+    assert stored["chunks"] == [{"choices": [], "provider": REDACTED}, {"choices": [], "x": {REDACTED: 1}}]
+
+
+def test_a_secret_in_quoted_json_is_redacted_in_every_part_of_a_row(tmp_path: Path) -> None:
+    secret = 'pä"ss\\wörd'
+    log = ExchangeLog(tmp_path, Redactor([secret]))
+    nested = json.dumps({"command": json.dumps({"password": secret})})
+    call = {"index": 0, "id": "c", "function": {"name": "exec", "arguments": nested}}
+    chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}], "trace": nested}
+    sent = log.sent({"messages": [{"role": "user", "content": nested}], "user": nested})
+    log.row(row(1), sent, streamed([chunk]))
+    log.row(row(2), sent, Got(body={"choices": [{"message": {"content": nested}}]}))
+    stored = "".join(path.read_text() for path in sorted(tmp_path.rglob("*.json*")))
+    assert re.search(r"w(\\+u00f6|ö)rd", stored) is None
+    assert stored.count(REDACTED) >= 4
 
 
 def test_a_log_that_was_cut_short_still_rebuilds(tmp_path: Path) -> None:
     assert rebuild_messages(tmp_path) == []
     log = ExchangeLog(tmp_path, Redactor([]))
-    log.row(row(1), log.sent({"messages": [{"role": "user", "content": "x"}]}), None, None, {"error": {}})
+    log.row(row(1), log.sent({"messages": [{"role": "user", "content": "x"}]}), Got(error={"error": {}}))
     with (tmp_path / "exchanges.jsonl").open("ab") as rows:
         rows.write(b'{"messages": ["abc')
     assert rebuild_messages(tmp_path) == [{"role": "user", "content": "x"}]
@@ -197,10 +239,11 @@ def test_a_log_that_was_cut_short_still_rebuilds(tmp_path: Path) -> None:
 def test_a_full_disk_loses_a_record_and_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ledger.jsonl").symlink_to("/dev/full")
     ledger = Ledger(tmp_path)
-    ledger.append(call("ok"))
-    ledger.append(call("ok"))
+    ledger.append(call("ok").model_dump(mode="json", by_alias=True))
+    ledger.append(call("ok").model_dump(mode="json", by_alias=True))
     ledger.close()
-    assert len(ledger.calls("a")) == 2
+    assert [Call.model_validate_json(line) for line in ledger.lines("a", "executor")] == [call("ok"), call("ok")]
+    assert ledger.lines("a", "supervisor") == ledger.lines("b") == []
     assert capsys.readouterr().err.count("a record was lost") == 1
 
 

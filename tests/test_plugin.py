@@ -23,7 +23,7 @@ TOLD = {
     "pass": ("pass", "passed", 1.0),
     "fail": ("fail", "failed", 0.1),
     "partial": ("budget_exhausted", "xfailed", 0.65),
-    "infra": ("infra_error", "infra", 0.0),
+    "infra": ("infra_error", "infra", None),
 }
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def uniclaw_attempt(request):
         raise_outcome(record)
     return run
 """
-LOCAL = ("--sandbox=local", "--agent=nop")
+LOCAL = ("--sandbox=local", "--agent=nop", "--supervisor=checks")
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_outcomes_categories_and_exit_status(suite, workers):
     )
     cases = {case.get("classname").rpartition("_")[2]: case for case in ElementTree.parse("j.xml").iter("testcase")}
     assert cases["infra.yaml"].find("error") is not None
-    assert cases["fail.yaml"].find("failure").get("message").startswith("TaskFailed: fail: told")
+    assert cases["fail.yaml"].find("failure").get("message").startswith("TaskFailed: fail: score 0.10 < 0.90")
     assert cases["partial.yaml"].find("skipped").get("type") == "pytest.xfail"
     properties = {p.get("name"): p.get("value") for p in cases["pass.yaml"].iter("property")}
     assert (properties["score"], properties["status"], properties["agent"]) == ("1.0", "pass", "nop")

@@ -1,22 +1,26 @@
 """Records, rates, the gate, and upstream's files."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from pydantic import ValidationError
 
 from pytest_uniclaw.attempt import Attempt, Turn
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.report.gate import evaluate_gate, parse_gate
-from pytest_uniclaw.report.record import ItemRecord, clean, clean_text
-from pytest_uniclaw.report.stats import group_by, headline, summarise
+from pytest_uniclaw.report.lines import one_line, score_line
+from pytest_uniclaw.report.record import NOT_RUN, ItemRecord, clean, clean_text, record_of_attempt, skipped_record
+from pytest_uniclaw.report.stats import group_by, headline, names_of, rate_rows, summarise
 from pytest_uniclaw.report.upstream import upstream_status, write_upstream
-from pytest_uniclaw.status import Status
+from pytest_uniclaw.status import PartialPolicy, Status
 
 
-def record(status, score=0.0, outcome="failed", capability="multimodal"):
+def record(status, score=None, outcome="failed", capability="multimodal", **fields):
+    values = {"agent": "nanobot", **fields}
     return ItemRecord(
-        task_id="t", category="104_multimodal", capability=capability, language="en", agent="nanobot", status=status,
-        outcome=outcome, score=score,
+        task_id="t", category="104_multimodal", capability=capability, language="en", status=status, outcome=outcome,
+        score=score, **values,
     )  # fmt: skip
 
 
@@ -24,8 +28,8 @@ RECORDS = [
     record("pass", 1.0, "passed"),
     record("budget_exhausted", 0.6, "xfailed"),
     record("executor_incomplete", 0.0),
-    record("infra_error", 0.0, "infra"),
-    record("skipped", 0.0, "skipped", "exploration"),
+    record("infra_error", None, "infra"),
+    record("skipped", None, "skipped", "exploration"),
 ]
 
 
@@ -39,8 +43,72 @@ def test_infra_and_skips_leave_the_denominator_but_not_the_coverage():
     assert headline(summary) == "1/5 passed, 1 partial, 1 infra, 1 skipped, coverage 3/5"
 
 
-def test_what_was_selected_and_never_reported_counts():
-    assert summarise("all", RECORDS[:1], selected=10).coverage == pytest.approx(0.1)
+def test_what_was_selected_and_never_run_counts_in_its_row_too():
+    rows = rate_rows([*RECORDS[:2], *[record(NOT_RUN, None, NOT_RUN, "exploration")] * 3], "  ")
+    assert [(row.name, row.judged, row.selected) for row in rows] == [
+        ("nanobot  exploration", 0, 3), ("nanobot  multimodal", 2, 2), ("all", 2, 5),
+    ]  # fmt: skip
+    assert headline(rows[-1]) == "1/5 passed, 1 partial, 3 not run, coverage 2/5"
+
+
+@pytest.mark.parametrize(("status", "score"), [("infra_error", 0.0), ("skipped", 0.0), (NOT_RUN, 0.0), ("fail", None)])
+def test_a_record_has_a_score_exactly_where_it_is_judged(status, score):
+    with pytest.raises(ValidationError, match=f"status {status} with score"):
+        record(status, score)
+
+
+def test_executors_are_named_as_in_item_ids():
+    def names(*rows, **keywords):
+        records = [record("fail", 0.0, agent=a, model=m, number=k) for a, m, k in rows]
+        return names_of(records, **keywords)
+
+    assert names(("oracle", "", 1), ("nanobot", "script", 1)) == ["oracle", "nanobot"]
+    assert names(("oracle", "", 1), ("oracle", "", 2)) == ["oracle[1]", "oracle[2]"]
+    assert names(("nanobot", "one", 1), ("nanobot", "two", 1)) == ["nanobot-one", "nanobot-two"]
+    assert names(("oracle", "", 1), repeated=True) == ["oracle[1]"]
+
+
+def test_a_message_is_folded_with_its_remedy():
+    assert one_line("no model\n  fix: set KEY,\n  or use script") == "no model; fix: set KEY, or use script"
+    assert one_line("no model.\n  fix: set KEY") == "no model; fix: set KEY"
+    assert one_line("one\n\n  two\n") == "one two"
+    assert one_line("x exited with 1:\nstarting\nhalf way\nbad table") == "x exited with 1: … bad table"
+    assert one_line("x exited with 1:\nbad table") == "x exited with 1: bad table"
+
+
+def test_of_a_long_message_the_remedy_stays():
+    folded = one_line("a" * 300 + "\n  fix: set KEY", 40)
+    assert folded == "a" * 25 + "…; fix: set KEY"
+    assert len(folded) == 40
+    assert one_line("b" * 50, 10) == "b" * 9 + "…"
+    both = one_line("a" * 300 + "\n  fix: " + "b" * 300, 40)
+    assert both == "a" * 17 + "…; fix: " + "b" * 14 + "…"
+    assert len(both) == 40
+
+
+def test_a_score_in_words():
+    assert score_line("fail", 0.1, 0.9, 1) == "fail: score 0.10 < 0.90 after 1 turn"
+    assert score_line("integrity_violation", 0.95, 0.9, 3) == "integrity_violation: score 0.95 after 3 turns"
+    assert score_line("executor_incomplete", 0.0, 0.0, 0) == "executor_incomplete: score 0.00"
+
+
+@pytest.mark.parametrize(("status", "score"), [(Status.FAIL, 0.5), (Status.UNJUDGED, None), (Status.RATE_LIMIT, None)])
+def test_the_record_of_an_attempt_says_who_judged_and_scores_what_was_judged(tmp_path, status, score):
+    made = attempt(status).model_copy(
+        update={"problem": "one\ntwo", "digests": {"supervisor": "checks@1", "simulator": "template@2"}}
+    )
+    found = record_of_attempt(made, PartialPolicy(), tmp_path, replayed=False)
+    assert (found.score, found.supervisor, found.simulator) == (score, "checks@1", "template@2")
+    assert (found.reason, found.detail, found.dump()["score"]) == ("why", "one\ntwo", score)
+
+
+def test_what_did_not_run_keeps_its_whole_message():
+    task = SimpleNamespace(
+        task_id="t", category="104_multimodal", capability="multimodal", language="en", threshold=0.9
+    )
+    found = skipped_record(task, "nanobot", 2, "no key\n  fix: give one", model="m")
+    assert (found.reason, found.detail) == ("no key; fix: give one", "no key\n  fix: give one")
+    assert (found.agent, found.model, found.number, found.score) == ("nanobot", "m", 2, None)
 
 
 def test_groups_have_their_own_denominators():

@@ -4,6 +4,8 @@ import pytest
 
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.modelchoice import parse_model
+from pytest_uniclaw.models.grants import Tuning
+from pytest_uniclaw.session import providers_of, tuning_of
 from pytest_uniclaw.settings import parse_size, resolve
 from pytest_uniclaw.status import PartialPolicy
 
@@ -14,13 +16,13 @@ def test_defaults(tmp_path):
     assert settings.runs_dir == tmp_path / "runs"
     assert settings.partial == PartialPolicy("xfail", 0.5)
     assert settings.providers == ()
-    assert settings.missing_key_variables == ("OPENAI_API_KEY",)
+    assert settings.missing_keys == {"openai": "OPENAI_API_KEY"}
 
 
 def test_command_line_beats_ini_beats_toml(tmp_path):
     (tmp_path / "uniclaw.toml").write_text('agent = "toml"\nsimulator = "toml"\nsupervisor = "toml"\n')
     settings = resolve({"uniclaw_agent": "cli"}, {"uniclaw_agent": "ini", "uniclaw_simulator": "ini"}, tmp_path, {})
-    assert (settings.agents, settings.simulator, settings.supervisor) == (("cli",), "ini", "toml")
+    assert (settings.agents, settings.simulator.name, settings.supervisor.name) == (("cli",), "ini", "toml")
 
 
 def test_keys_come_from_the_environment_only_and_are_never_shown(tmp_path):
@@ -59,6 +61,34 @@ def test_an_unknown_toml_key_gets_a_suggestion(tmp_path):
     (tmp_path / "uniclaw.toml").write_text('agnet = "nanobot"\n')
     with pytest.raises(SettingsError, match=r"did you mean 'agent'"):
         resolve({}, {}, tmp_path, {})
+
+
+GATEWAY = [
+    ("[gateway]\nidle_second = 3", "[gateway] unknown key 'idle_second'; did you mean 'idle_seconds'?"),
+    ("[gateway]\nx = 1", "[gateway] unknown key 'x'; known: idle_seconds, "),
+    ("[gateway]\nidle_seconds = 0", "[gateway] idle_seconds = 0: Input should be greater than 0"),
+    ("[gateway]\nidle_seconds = inf", "[gateway] idle_seconds = inf: Input should be a finite number"),
+    ('[gateway]\nidle_seconds = "3"', "[gateway] idle_seconds = '3': Input should be a valid number"),
+    ("[gateway]\ntries = true", "[gateway] tries = True: Input should be a valid integer"),
+    ("gateway = 3", "gateway = 3: expected a table [gateway]"),
+    ('[providers.a]\nbase_url = "ftp://x"', "[providers.a] base_url = 'ftp://x': must start with http:// or https://"),
+    ('[providers.script]\nbase_url = "http://x"', "[providers.script] name = 'script': a provider needs a name other"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), GATEWAY)
+def test_what_is_wrong_in_a_table_for_the_gateway_is_named(tmp_path, text, words):
+    (tmp_path / "uniclaw.toml").write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        settings = resolve({}, {}, tmp_path, {})
+        providers_of(settings), tuning_of(settings)
+    assert words in str(caught.value)
+
+
+def test_the_gateways_limits_are_read(tmp_path):
+    (tmp_path / "uniclaw.toml").write_text("[gateway]\nidle_seconds = 2\ntries = 3\n")
+    tuning = tuning_of(resolve({}, {}, tmp_path, {}))
+    assert tuning == Tuning(idle_seconds=2.0, tries=3)
 
 
 @pytest.mark.parametrize(("text", "size"), [("512m", 512 << 20), ("2g", 2 << 30), ("1.5G", 3 << 29), ("4096", 4096)])

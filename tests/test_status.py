@@ -15,6 +15,7 @@ from pytest_uniclaw.status import (
     PartialPolicy,
     Status,
     decide_status,
+    is_judged,
     outcome_of,
 )  # fmt: skip
 from pytest_uniclaw.verdict import Decision
@@ -64,6 +65,10 @@ def test_the_whole_truth_table(blocked: Status | None, decision: Decision | None
         (AttemptFacts(decision=Decision.CONTINUE, finished_any=True), Status.BUDGET_EXHAUSTED),
         (AttemptFacts(decision=Decision.CONTINUE), Status.EXECUTOR_INCOMPLETE),
         (AttemptFacts(), Status.EXECUTOR_INCOMPLETE),
+        (AttemptFacts(decision=Decision.CONTINUE, finished_any=True, promoted=True), Status.PASS),
+        (AttemptFacts(decision=Decision.CONTINUE, global_timeout=True, promoted=True), Status.PASS),
+        (AttemptFacts(decision=Decision.FAIL, finished_any=True, promoted=True), Status.FAIL),
+        (AttemptFacts(decision=Decision.CONTINUE, promoted=True), Status.EXECUTOR_INCOMPLETE),
     ],
 )  # fmt: skip
 def test_precedence_examples(facts: AttemptFacts, status: Status) -> None:
@@ -84,6 +89,13 @@ def test_outcomes_by_status(status: Status) -> None:
     below = Outcome.FAILED if status in PARTIAL_STATUSES else OUTCOMES[status]
     assert outcome_of(status, 0.49, PartialPolicy()) is below
     assert outcome_of(status, 0.89, PartialPolicy(mode="fail")) is below
+
+
+def test_denominators_of_the_two_protocols() -> None:
+    strict = {status for status in Status if is_judged(status)}
+    paper = {status for status in Status if is_judged(status, "paper")}
+    assert strict == set(Status) - INFRA_STATUSES
+    assert paper == {Status.PASS, Status.FAIL, Status.GLOBAL_TIMEOUT, Status.BUDGET_EXHAUSTED}
 
 
 def test_every_status_is_in_one_class() -> None:

@@ -28,6 +28,17 @@ def test_latest_follows_the_newest_run(tmp_path):
         find_run(tmp_path, "three")
 
 
+def test_an_unknown_run_is_told_with_the_newest_five(tmp_path):
+    with pytest.raises(SettingsError, match=r"no run 'latset': .*\n  fix: make one; .* holds no run"):
+        find_run(tmp_path / "absent", "latset")
+    for number in range(7):
+        open_run(tmp_path, f"2026113{number}-041500-3fa2")
+    with pytest.raises(SettingsError) as caught:
+        find_run(tmp_path, "latset")
+    newest = ", ".join(f"2026113{number}-041500-3fa2" for number in (6, 5, 4, 3, 2))
+    assert str(caught.value).endswith(f"\n  fix: did you mean latest? The newest runs: {newest}")
+
+
 def test_run_ids_sort_by_time_and_differ():
     assert len({new_run() for _ in range(50)}) > 1
 
@@ -55,7 +66,9 @@ def test_lone_surrogates_do_not_stop_a_write(tmp_path):
 
 
 def test_a_try_that_is_tried_again_is_kept(tmp_path):
-    (tmp_path / "turns" / "1").mkdir(parents=True)
+    for name in ("turns", "services"):
+        (tmp_path / name / "1").mkdir(parents=True)
     set_aside(tmp_path, 1)
     assert (tmp_path / "tries" / "1" / "turns" / "1").is_dir()
-    assert not (tmp_path / "turns").exists()
+    assert (tmp_path / "tries" / "1" / "services" / "1").is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["tries"]

@@ -259,6 +259,40 @@ def test_bad_bytes_and_bad_yaml(tmp_path: Path, content: bytes, line: int, words
     assert caught.value.line == line
 
 
+COLON = "the line has no colon behind its field's name"
+TAB = "the line is indented with a tab"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("task_id: x\ncategory 301\nagent_sys: n\n", 2, COLON),
+        ("task_id: x\ncategory:301\nagent_sys: n\n", 2, COLON),
+        ("task_id x\ncategory: y\n", 1, COLON),
+        ("# first\n\ntask_id x\ncategory y\nagent_sys: z\n", 3, COLON),
+        ("task_id: x\nagent_sys nanobot\n", 2, COLON),
+        ("codex:  # hidden\n  max_user_followups 2\n  supervisor: {}\n", 2, COLON),
+        ("codex:\n  supervisor: {}\n  max_user_followups 2\nuniclaw: {}\n", 3, COLON),
+        ("references\n  - a\nsources: []\n", 1, COLON),
+        ("task_id: x\ntask |\n  Do this: that.\ncategory: y\n", 2, COLON),
+        ("task: Do this: now\n", 1, "mapping values"),
+        ("task: Do this\n  and that\n  also: now\n", 3, "mapping values"),
+        ("task_id: x\n  category: y\n", 2, "mapping values"),
+        ("codex:\n\tmax_user_followups: 2\n", 2, TAB),
+        ("codex:\n  supervisor: {}\n  \tmax_user_followups: 2\n", 3, TAB),
+        ("references:\n  - a\n\t- b\n", 3, TAB),
+        ("task: |\n\tHello\n", 2, TAB),
+        ("task_id: 'x\ncategory: y\n", 1, "a quote is opened and not closed"),
+    ],
+)
+def test_a_syntax_error_names_the_line_that_is_at_fault(tmp_path: Path, text: str, line: int, words: str) -> None:
+    package = build(tmp_path, text)
+    with pytest.raises(TaskError) as caught:
+        load_task(package.yaml)
+    assert (caught.value.line, words in caught.value.message) == (line, True), caught.value
+    assert ("spaces" in caught.value.remedy) == (words == TAB)
+
+
 def test_an_unreadable_file_is_a_task_error(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="cannot be read"):
         load_task(tmp_path / "absent.yaml")
@@ -323,6 +357,18 @@ def test_a_missing_package_names_what_was_looked_for_and_where(tmp_path: Path) -
         load_task(package.yaml)
     assert "injection/101_skill_usage/task_101_01_sum" in str(caught.value)
     assert str(package.yaml.parent) in str(caught.value)
+    assert (caught.value.field, caught.value.line) == ("task_id", 1)
+
+
+def test_a_wrong_category_is_told_at_its_line(tmp_path: Path) -> None:
+    error = refused(tmp_path, category="category: 101_skil_usage")
+    assert (error.field, error.line) == ("category", 2)
+    assert f"write `category: 101_skill_usage`, or move {tmp_path}/injection/101_skill_usage" in error.remedy
+    both = "\n".join(PUBLIC.replace("101_skill_usage", "101_other").replace("01_sum", "01_total").splitlines())
+    (tmp_path / "suites/101_skill_usage/task_101_01_sum.yaml").write_text(both, encoding="utf-8")
+    with pytest.raises(TaskError, match="no folder injection/101_other/task_101_01_total") as caught:
+        load_task(tmp_path / "suites/101_skill_usage/task_101_01_sum.yaml")
+    assert (caught.value.field, caught.value.line) == ("category", 2)
 
 
 def test_the_injection_folder_can_be_given(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import pickle
 import re
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_uniclaw.errors import SimulatorError
-from pytest_uniclaw.judge.base import Visible
+from pytest_uniclaw.judge.base import Scene, Visible
 from pytest_uniclaw.judge.fingerprints import HiddenFingerprints
 from pytest_uniclaw.judge.phrases import phrases
 from pytest_uniclaw.judge.rewriter import rewrite, split_sentences
@@ -35,6 +34,7 @@ The log belongs in /tmp_workspace/results/logs/run.log. The rate is in rates.jso
 
 - rates.json is from the bank
 """
+say = TemplateSimulator().reply
 NO_SECRETS = HiddenFingerprints.build([], "")
 
 
@@ -47,7 +47,7 @@ def handoff(state: State = "incomplete", score: float = 0.4) -> Handoff:
 
 
 def reply(visible: Visible, language: Language = "en", state: State = "incomplete") -> str:
-    return TemplateSimulator().reply(view(language), visible, handoff(state), ())
+    return TemplateSimulator().reply(Scene(view(language), visible, handoff(state)))
 
 
 def test_deliverables_are_what_the_request_says() -> None:
@@ -88,32 +88,28 @@ def test_an_interrupted_turn_is_asked_to_go_on() -> None:
 
 def test_equal_arguments_equal_message_and_other_turns_vary() -> None:
     files = ("summary.csv", "note.md", "logs/run.log")
-    first = TemplateSimulator().reply(view(), Visible("", files, 1), handoff(), ())
-    assert first == TemplateSimulator().reply(view(), Visible("", files, 1), handoff(), ())
-    second = TemplateSimulator().reply(view(), Visible("", files, 2), handoff(), (first,))
-    third = TemplateSimulator().reply(view(), Visible("", files, 3), handoff(), (first, second))
+    first = say(Scene(view(), Visible("", files, 1), handoff()))
+    assert first == say(Scene(view(), Visible("", files, 1), handoff()))
+    second = say(Scene(view(), Visible("", files, 2), handoff(), (first,)))
+    third = say(Scene(view(), Visible("", files, 3), handoff(), (first, second)))
     assert len({first, second, third}) == 3
-    starts = {TemplateSimulator().reply(view(task_id=f"t{n}"), Visible("", files, 1), handoff(), ()) for n in range(20)}
+    starts = {say(Scene(view(task_id=f"t{n}"), Visible("", files, 1), handoff())) for n in range(20)}
     assert len(starts) > 1
 
 
 def test_the_score_does_not_change_the_message() -> None:
-    said = {TemplateSimulator().reply(view(), Visible("", (), 1), handoff(score=s), ()) for s in (0.0, 0.62, 0.89)}
+    said = {say(Scene(view(), Visible("", (), 1), handoff(score=s))) for s in (0.0, 0.62, 0.89)}
     assert len(said) == 1
 
 
 def test_its_arguments_cannot_carry_hidden_data() -> None:
-    parameters = list(inspect.signature(TemplateSimulator.reply).parameters)
-    assert parameters == ["self", "view", "visible", "handoff", "history"]
-    assert {f.name for f in dataclasses.fields(PublicView)} == {"task_id", "prompt", "language", "skills", "sources"}
-    assert {f.name for f in dataclasses.fields(Visible)} == {"answer", "files", "turn"}
-    assert set(Handoff.model_fields) == {"verdict", "attempt_state", "recoverable", "score"}
+    assert list(inspect.signature(TemplateSimulator.reply).parameters) == ["self", "scene"]
 
 
 def test_no_message_follows_a_final_verdict() -> None:
     final = Handoff(verdict="pass", attempt_state="complete_and_passed", recoverable=True, score=1.0)
     with pytest.raises(SimulatorError, match="no user message follows"):
-        TemplateSimulator().reply(view(), Visible("", (), 1), final, ())
+        say(Scene(view(), Visible("", (), 1), final))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

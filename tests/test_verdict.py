@@ -19,7 +19,10 @@ from pytest_uniclaw.verdict import (
     Decision,
     Handoff,
     Judgement,
+    Opinion,
     State,
+    Verdict,
+    Votes,
     compute_verdict,
     handoff_of,
 )  # fmt: skip
@@ -145,6 +148,9 @@ def test_contradictory_judgements_are_refused_never_clamped(judgements: tuple[Ju
 def test_caps_are_checked_too() -> None:
     with pytest.raises(GradingError, match="caps unknown to the rubric: other"):
         compute(RUBRIC, Assessment(judgements=GOOD, caps=(CapJudgement(cap="other", triggered=True),)))
+    twice = (CapJudgement(cap="cap1", triggered=True), CapJudgement(cap="cap1", triggered=False))
+    with pytest.raises(GradingError, match="caps judged twice: cap1"):
+        compute(RUBRIC, Assessment(judgements=GOOD, caps=twice))
     with pytest.raises(GradingError, match="cap1 could not be judged"):
         compute(RUBRIC, Assessment(judgements=GOOD, caps=(CapJudgement(cap="cap1", triggered=None),)))
 
@@ -163,3 +169,79 @@ def test_weights_that_do_not_sum_to_1_give_no_score(weights: tuple[float, ...]) 
     judged = tuple(Judgement(checkpoint=c.id, state=State.MET, fraction=1.0) for c in rubric.checkpoints)
     with pytest.raises(GradingError, match="the weights sum to"):
         compute_verdict(rubric, Assessment(judgements=judged), threshold=0.9, followups_left=0, finished=True)
+
+
+OPINION = Opinion(
+    verdict="pass", attempt_state="complete_and_passed", recoverable=True, score=1.0, confidence=0.9, rationale="fine"
+)
+
+
+@given(graded(), st.floats(0, 1), st.sampled_from(["pass", "fail", "continue"]))
+def test_a_judges_own_decision_moves_no_number(case: tuple[Rubric, Assessment], score: float, said: Any) -> None:
+    rubric, assessment = case
+    opinion = OPINION.model_copy(update={"verdict": said, "score": score})
+    plain, opined = compute(rubric, assessment), compute(rubric, assessment.model_copy(update={"opinion": opinion}))
+    assert (plain.score, plain.total, plain.decision) == (opined.score, opined.total, opined.decision)
+    assert (plain.drift, opined.opinion) == (None, opinion)
+    assert opined.drift == pytest.approx(score - plain.score, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "finished", "decision", "state"),
+    [
+        (0.5, True, Decision.FAIL, AttemptState.TERMINAL_FAILURE),
+        (0.5, False, Decision.FAIL, AttemptState.TERMINAL_FAILURE),
+        (1.0, True, Decision.PASS, AttemptState.COMPLETE_AND_PASSED),
+        (1.0, False, Decision.CONTINUE, AttemptState.IN_PROGRESS),
+    ],
+)
+def test_what_cannot_be_recovered_fails_below_the_threshold(
+    fraction: float, finished: bool, decision: Decision, state: AttemptState
+) -> None:
+    judgements = (make_judgement("C1", fraction), make_judgement("C2", 1.0))
+    assessment = Assessment(judgements=judgements, recoverable=False, loss="the source is gone")
+    verdict = compute(RUBRIC, assessment, finished=finished)
+    assert (verdict.decision, verdict.attempt_state) == (decision, state)
+    assert verdict.fatal == (("the source is gone",) if decision is Decision.FAIL else ())
+
+
+@pytest.mark.parametrize(("said", "state"), [("in_progress", "in_progress"), ("complete_but_failed", "incomplete")])
+def test_the_state_of_a_turn_that_goes_on_is_the_judges(said: Any, state: str) -> None:
+    opinion = OPINION.model_copy(update={"verdict": "continue", "attempt_state": said})
+    judgements = (make_judgement("C1", 0.5), make_judgement("C2", 1.0))
+    verdict = compute(RUBRIC, Assessment(judgements=judgements, opinion=opinion))
+    assert handoff_of(verdict).attempt_state == state
+
+
+FORMULA = Rubric((), (), (Cap("cap1", 0.3, "", 1),), True, None, ())
+
+
+def test_a_formula_is_scored_by_the_judge_and_capped_by_code() -> None:
+    caps = (CapJudgement(cap="cap1", triggered=True),)
+    verdict = compute(FORMULA, Assessment(judgements=(), holistic=0.7, caps=caps, flags=("x",)))
+    assert (verdict.total, verdict.score, verdict.flags) == (0.7, 0.3, ("x", "holistic_score"))
+
+
+@pytest.mark.parametrize(
+    ("rubric", "holistic", "message"),
+    [
+        (FORMULA, None, "gave no holistic score"),
+        (FORMULA, 1.2, "not within 0 and 1"),
+        (FORMULA, math.nan, "not within 0 and 1"),
+    ],
+)
+def test_a_formula_without_a_sound_score_gives_none(rubric: Rubric, holistic: float | None, message: str) -> None:
+    with pytest.raises(GradingError, match=message):
+        compute(rubric, Assessment(judgements=(), holistic=holistic))
+
+
+def test_weights_and_a_holistic_score_exclude_each_other() -> None:
+    with pytest.raises(GradingError, match="for a rubric with weighted checkpoints"):
+        compute(RUBRIC, Assessment(judgements=GOOD, holistic=1.0))
+
+
+def test_a_verdict_with_opinion_and_votes_survives_storage() -> None:
+    votes = (Votes(kind="checkpoint", id="C1", votes=(1.0, None, 0.5)),)
+    verdict = compute(RUBRIC, Assessment(judgements=GOOD, opinion=OPINION, judges=votes))
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+    assert not verdict.judges[0].unanimous

@@ -1,4 +1,7 @@
-"""The agent seam: what an executor's adapter must do. Adapters are frozen dataclasses, so they can be pickled."""
+"""The agent seam: what an executor's adapter must do, and a base class that does most of it.
+
+Adapters are frozen dataclasses, so they can be pickled.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_uniclaw.sandbox.base import Completed, Pulse, Sandbox, TurnLimits
+from pytest_uniclaw.attempt import Ending
+from pytest_uniclaw.sandbox.base import MIB, Completed, Pulse, Sandbox, TurnLimits
 from pytest_uniclaw.task import Task
 
 Record = dict[str, Any]
@@ -87,3 +91,51 @@ class Agent(Protocol):
 
     def finish(self, completed: Completed, records: Sequence[Record]) -> Finish:
         """Say whether the last turn was finished, from its ending and the transcript, never from words in a text."""
+
+
+@dataclass(frozen=True)
+class CommandLineAgent:
+    """An agent that is one command a turn and keeps no session file; a subclass gives ``name`` and :meth:`command`.
+
+    Its conversation, if it has a model, is rebuilt from its model calls.
+    """
+
+    name: str
+    version: str = "1"
+    image: str = "runtime"
+    memory: int = 1024 * MIB
+    trusted: bool = False
+    needs_model: bool = False
+
+    def prepare(self, sandbox: Sandbox, task: Task, access: ModelAccess | None) -> None:
+        """Prepare nothing."""
+
+    def command(self, sandbox: Sandbox, request: TurnRequest) -> Sequence[str]:
+        """Return the program and its arguments for one turn."""
+        raise NotImplementedError(f"{type(self).__name__} has no method `command`")
+
+    def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:
+        """Run the command. Raises TypeError when it is not a list of words."""
+        words: object = self.command(sandbox, request)
+        if not isinstance(words, list | tuple) or not words:
+            raise TypeError(f"{type(self).__name__}.command returned {words!r:.40}; return a list of words")
+        return sandbox.turn(
+            words, environment=request.environment, limits=request.limits, pulse=request.pulse, log=request.log
+        )
+
+    def transcript_sources(self, sandbox: Sandbox) -> Sequence[str]:
+        """Name nothing."""
+        return ()
+
+    def read_transcript(self, collected: Path) -> tuple[Record, ...]:
+        """Return no records."""
+        return ()
+
+    def finish(self, completed: Completed, records: Sequence[Record]) -> Finish:
+        """Finished iff the command exited with 0; if not, the reason has the last line it printed."""
+        if completed.ending is not Ending.EXITED:
+            return Finish(False, f"{self.name} was stopped: {completed.ending.value}")
+        if completed.exit_code == 0:
+            return Finish(True)
+        last = completed.output.decode("utf-8", "replace").strip().rpartition("\n")[2][-200:]
+        return Finish(False, f"{self.name} exited with {completed.exit_code}" + (f": {last}" if last else ""))

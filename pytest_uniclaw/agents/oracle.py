@@ -7,26 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
-from pytest_uniclaw.attempt import Ending
+from pytest_uniclaw.agents.base import CommandLineAgent, ModelAccess, TurnRequest
 from pytest_uniclaw.errors import TaskUnavailable
 from pytest_uniclaw.package import HiddenFolder, Reader, has_hidden, open_hidden
-from pytest_uniclaw.sandbox.base import MIB, Completed, Entry, Sandbox
+from pytest_uniclaw.sandbox.base import Entry, Sandbox
 from pytest_uniclaw.task import Task
 
 SCRIPT = "solve.sh"
 
 
 @dataclass(frozen=True)
-class OracleAgent:
+class OracleAgent(CommandLineAgent):
     """Runs ``oracle/solve.sh`` of the package in the workspace, as the executor's account; finished iff it exits 0."""
 
     name: str = "oracle"
-    version: str = "1"
-    image: str = "runtime"
-    memory: int = 1024 * MIB
     trusted: bool = True
-    needs_model: bool = False
 
     def prepare(self, sandbox: Sandbox, task: Task, access: ModelAccess | None) -> None:
         """Copy ``oracle/`` to the private folder. Raises :class:`TaskUnavailable` when the package has no solution."""
@@ -35,31 +30,11 @@ class OracleAgent:
         folder = open_hidden(task, HiddenFolder.ORACLE, Reader.ORACLE_AGENT)
         sandbox.put(_entries(folder, _home(sandbox)))
 
-    def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:
+    def command(self, sandbox: Sandbox, request: TurnRequest) -> Sequence[str]:
         """Run the solution; it is told the turn's number as ``UNICLAW_TURN``."""
-        script = 'cd "$1" && exec bash "$2"'
-        command = ["bash", "-c", script, "oracle", sandbox.paths.workspace, f"{_home(sandbox)}/{SCRIPT}"]
-        environment = {**request.environment, "UNICLAW_TURN": str(request.number)}
-        return sandbox.turn(
-            command, environment=environment, limits=request.limits, pulse=request.pulse, log=request.log
-        )
-
-    def transcript_sources(self, sandbox: Sandbox) -> Sequence[str]:
-        """Name nothing: a shell script holds no conversation."""
-        return ()
-
-    def read_transcript(self, collected: Path) -> tuple[Record, ...]:
-        """Return no records."""
-        return ()
-
-    def finish(self, completed: Completed, records: Sequence[Record]) -> Finish:
-        """Decide by the exit code alone."""
-        if completed.ending is not Ending.EXITED:
-            return Finish(False, f"{SCRIPT} did not end: {completed.ending.value}")
-        if completed.exit_code:
-            last = completed.output.decode("utf-8", "replace").strip().rpartition("\n")[2][-200:]
-            return Finish(False, f"{SCRIPT} exited with {completed.exit_code}: {last}")
-        return Finish(True)
+        script = 'cd "$1" && UNICLAW_TURN="$3" exec bash "$2"'
+        solution = f"{_home(sandbox)}/{SCRIPT}"
+        return ["bash", "-c", script, "oracle", sandbox.paths.workspace, solution, str(request.number)]
 
 
 def _home(sandbox: Sandbox) -> str:

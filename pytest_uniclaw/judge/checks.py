@@ -91,7 +91,8 @@ class CheckReport:
 class Findings:
     """What the checks say of a rubric, ready for an Assessment.
 
-    ``unjudged`` lists, for the task's author, what no check or no usable check decides.
+    ``unjudged`` lists, for the task's author, what no check or no usable check decides; ``faults`` is the part of it
+    that is wrong with checks that are there. ``unchecked`` are the (kind, id) of what has no check at all.
     """
 
     judgements: tuple[Judgement, ...]
@@ -99,6 +100,8 @@ class Findings:
     fatal: tuple[str, ...]
     flags: tuple[str, ...]
     unjudged: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    unchecked: frozenset[tuple[str, str]] = frozenset()
 
 
 def read_lines(lines: Iterable[str]) -> CheckReport:
@@ -132,22 +135,23 @@ def assess_checks(report: CheckReport, rubric: Rubric) -> Findings:
     A check that fails, breaks, overruns or crashes leaves its checkpoint unmet, fires its cap or its fatal mark; the
     last three are flagged. A checkpoint or cap with no, several or a skipped check is unjudged.
     """
-    unjudged = [*_strangers(report, rubric), *report.errors]
-    judgements = []
-    for checkpoint in rubric.checkpoints:
-        result, problem = _only_result(report, "checkpoint", checkpoint.id)
-        if result is None:
-            unjudged.append(f"checkpoint {checkpoint.id}: {problem}")
-        judgements.append(_judgement(checkpoint.id, result, problem))
-    caps = []
-    for cap in rubric.caps:
-        result, problem = _only_result(report, "cap", cap.id)
-        if result is None:
-            unjudged.append(f"cap {cap.id}: {problem}")
-        caps.append(_cap_judgement(cap.id, result, problem))
+    lines: list[tuple[Kind, str]] = [("checkpoint", c.id) for c in rubric.checkpoints]
+    lines += [("cap", c.id) for c in rubric.caps]
+    usable = {line: _only_result(report, *line) for line in lines}
+    marked = {(node.kind, node.id) for node in report.nodes or ()}
+    unchecked = frozenset(line for line in lines if line not in marked)
     fatal, skipped = _fatal(report)
-    unjudged.extend(skipped)
-    return Findings(tuple(judgements), tuple(caps), fatal, _flags(report), tuple(unjudged))
+    faults = [*_strangers(report, rubric), *report.errors]
+    missing: list[str] = []
+    for (kind, identity), (result, problem) in usable.items():
+        if result is None:
+            (missing if (kind, identity) in unchecked else faults).append(f"{kind} {identity}: {problem}")
+    faults.extend(skipped)
+    return Findings(
+        tuple(_judgement(identity, *usable[kind, identity]) for kind, identity in lines if kind == "checkpoint"),
+        tuple(_cap_judgement(identity, *usable[kind, identity]) for kind, identity in lines if kind == "cap"),
+        fatal, _flags(report), (*faults, *missing), tuple(faults), unchecked,
+    )  # fmt: skip
 
 
 def _parse(text: str) -> _Line | object | None:

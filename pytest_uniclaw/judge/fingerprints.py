@@ -7,182 +7,208 @@ stands the architecture, in which the user simulator never sees anything hidden.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from itertools import accumulate, chain
 
-from pytest_uniclaw.judge.numbers import numbers_in
-from pytest_uniclaw.judge.phrases import common_words
+from pytest_uniclaw.judge.answers import answers_in
+from pytest_uniclaw.judge.dates import days_in
+from pytest_uniclaw.judge.encodings import decoded, mirrored
+from pytest_uniclaw.judge.folding import CJK, collapse, fold, squeeze, strip_invisible
+from pytest_uniclaw.judge.hashing import Hasher
+from pytest_uniclaw.judge.numbers import numbers_in, roundings
+from pytest_uniclaw.judge.phrases import canned_text, common_words
+from pytest_uniclaw.redaction import SHORTEST_SECRET
 
 WORD_RUN = 5
-"""Words in a row that make a copied passage."""
+"""Words in a row that make a copied passage, when two of them are not common."""
+PLAIN_RUN = 7
+"""Words in a row that make a copied passage, when one of them is not common."""
 CJK_RUN = 8
 """Chinese characters in a row that make a copied passage."""
 TITLE_WORDS = 6
 """Longest title or short answer, in words (or in Chinese characters below ``CJK_RUN``)."""
 SMALL_NUMBER = 12
 """Whole numbers up to this are too common to be a leak."""
+SECRET_RUN = 8
+"""Characters of a protected value that are a leak by themselves where one is a digit; letters alone must be 12."""
+NO_SECRETS = frozenset({"true", "false", "null", "none"})
+"""Settings are declared like secrets; these words are no secret."""
+SPELLED = 8
+"""Letters from which an answer is also sought without regard to spaces and separators; 6 where one is a digit."""
 
-_CJK = "\u3400-\u4dbf\u4e00-\u9fff"
-_BORDER = re.compile(f"(?<=[{_CJK}])(?=[a-z0-9])|(?<=[a-z0-9])(?=[{_CJK}])")
-"""Chinese has no spaces: a Latin word or a number in it begins and ends here."""
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
-_URL = re.compile(r"https?://[^\s<>\"')\]]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_WORD = re.compile(rf"[^\W_{CJK}]+(?:['’][^\W_{CJK}]+)?")
+_PHRASE = re.compile(rf"[{CJK}]+(?:[\s\-_.·•*~|/]+[{CJK}]+)*")
+_URL = re.compile(r"\bhttps?://[^\s<>\"')\]，。、]+|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\w)")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_DOMAIN = re.compile(r".*\.(?:com|org|net|io|cn|dev|edu|gov|example|test|internal|local)")
 _FILE = re.compile(r"(?<![\w.])[\w-][\w.-]*\.[a-z][a-z0-9]{0,7}(?!\w)")
+_FOLDER = re.compile(r"(?<![\w:/])/?(?:[\w.-]+/){1,8}[\w.-]+")
 _IDENTIFIER = re.compile(r"(?<!\w)(?=[\w-]*[a-z])(?=[\w-]*[\d_])[a-z0-9][\w]*(?:-[\w]+)*(?!\w)")
-_QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|「([^」\n]{2,80})」|《([^》\n]{2,80})》|`([^`\n]{2,80})`")
-_NAME = rf"[A-Z](?:(?![{_CJK}])[\w'’])+"
-_PROPER = re.compile(
-    rf"(?:(?<=[a-z,;:(] )|(?<=[{_CJK}，。：；、（])){_NAME}(?: (?:(?:of|de|van|von|&) )?{_NAME})*"
-)
+_ORDINAL = re.compile(r"\d+(?:st|nd|rd|th|am|pm|k|m|px|kb|mb|gb|min|h|s|x)|[a-z]{1,2}\d")
+_PATTERNS = (("address", _URL), ("file", _FILE), ("path", _FOLDER), ("identifier", _IDENTIFIER))
 
 
 @dataclass(frozen=True)
 class HiddenFingerprints:
-    """Hashes, under a random salt, of what is hidden and not public, by kind; holds nothing in the clear."""
+    """Hashes, under a random salt, of what is hidden and not public, by kind; holds nothing in the clear.
+
+    ``lengths`` are the lengths of the answers and protected values that are sought letter by letter.
+    """
 
     salt: bytes = field(repr=False)
     marks: frozenset[int] = field(repr=False)
+    lengths: frozenset[int] = field(repr=False, default=frozenset())
 
     @classmethod
     def build(cls, hidden_texts: Iterable[str], public_text: str) -> HiddenFingerprints:
-        """Take the fingerprints of hidden texts; what occurs in ``public_text`` as well is no secret."""
-        salt = secrets.token_bytes(16)
-        public = set(features(public_text))
+        """Take the fingerprints of hidden texts.
+
+        What occurs in ``public_text`` or in the project's own sentences as well is no secret.
+        """
+        hasher = Hasher(secrets.token_bytes(16))
+        public = {mark for _, mark in _marks(hasher, fold(f"{public_text}\n{canned_text()}"))}
+        squeezed = squeeze(fold(public_text))
         marks: set[int] = set()
+        lengths: set[int] = set()
         for text in hidden_texts:
-            hidden = set(features(text, passages_only=True)) | set(_short_secrets(text))
-            marks.update(_hash(salt, kind, feature) for kind, feature in hidden - public)
-        return cls(salt, frozenset(marks))
+            folded = fold(text)
+            figures, found = dict.fromkeys(_figures(folded)), dict.fromkeys(_found(folded))
+            answers = dict.fromkeys(answers_in(text))
+            marks.update(mark for _, mark in _passages(hasher, folded))
+            marks.update(hasher.single(kind, feature) for kind, feature in (*figures, *found))
+            numbers = [figure for kind, figure in figures if kind == "number"]
+            marks.update(hasher.single("number", short) for number in numbers for short in roundings(number))
+            marks.update(hasher.run("name", _units_of(answer)) for answer in answers)
+            for kind, spelled in _spelled([*(("name", answer) for answer in answers), *found]):
+                if spelled not in squeezed:
+                    marks.update(hasher.spelled(kind, spelled))
+                    lengths.add(len(spelled))
+        return cls(hasher.salt, frozenset(marks - public), frozenset(lengths))
+
+    def protecting(self, values: Iterable[str], public_text: str = "") -> HiddenFingerprints:
+        """Return fingerprints that hold a run's secrets as well: privacy values and keys, in part or whole."""
+        hasher, marks, lengths = Hasher(self.salt), set(self.marks), set(self.lengths)
+        public = squeeze(fold(public_text))
+        for value in values:
+            folded = fold(value)
+            if len(value) < SHORTEST_SECRET or folded in NO_SECRETS or squeeze(folded) in public:
+                continue
+            marks.add(hasher.run("secret", _units_of(folded)))
+            for piece in _secret_pieces(squeeze(folded)):
+                marks.update(hasher.spelled("secret", piece))
+                lengths.add(len(piece))
+        return replace(self, marks=frozenset(marks), lengths=frozenset(lengths))
 
     def kinds_in(self, text: str) -> tuple[str, ...]:
-        """Return the kinds of hidden content that a text repeats, sorted; empty when it is clean."""
-        return tuple(sorted({kind for kind, f in features(text) if _hash(self.salt, kind, f) in self.marks}))
+        """Return the kinds of hidden content that a text repeats in any writing, sorted; empty when it is clean."""
+        hasher, found = Hasher(self.salt), set[str]()
+        plain = unicodedata.normalize("NFKC", strip_invisible(text))
+        for reading in dict.fromkeys([fold(plain), fold(collapse(plain)), fold(decoded(plain))]):
+            found |= {kind for kind, mark in _marks(hasher, reading) if mark in self.marks}
+            found |= self._spelled_in(hasher, reading)
+        for reading in map(fold, mirrored(plain)):
+            found |= {kind for kind, mark in _marks(hasher, reading, strong=True) if mark in self.marks}
+            found |= self._spelled_in(hasher, reading)
+        return tuple(sorted(found))
+
+    def _spelled_in(self, hasher: Hasher, reading: str) -> set[str]:
+        return hasher.spelled_kinds(squeeze(reading), self.lengths, self.marks)
 
 
-def fold(text: str) -> str:
-    """Return the text as it is compared: NFKC, without invisible characters, casefolded, one space between words.
+def _marks(hasher: Hasher, folded: str, *, strong: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield what a text can be recognised by, as (kind, hash).
 
-    Latin words and numbers are words of their own in Chinese text too.
+    ``strong`` leaves out short words and numbers, for readings that turn every word into another one.
     """
-    visible = strip_invisible(unicodedata.normalize("NFKC", text))
-    return " ".join(_BORDER.sub(" ", unicodedata.normalize("NFKC", visible.casefold())).split())
-
-
-def strip_invisible(text: str) -> str:
-    """Remove zero-width, bidi, control and unpaired surrogate characters; keep line breaks, turn tabs into spaces."""
-    return "".join(
-        " " if c == "\t" else c for c in text if c in "\n\t" or unicodedata.category(c) not in {"Cf", "Cc", "Cs", "Co"}
-    )
-
-
-def features(text: str, *, passages_only: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield what a text can be recognised by, as (kind, folded feature).
-
-    ``passages_only`` leaves out the short word runs, of which a hidden text yields only those that look like titles,
-    names or answers.
-    """
-    folded = fold(text)
+    yield from _passages(hasher, folded)
+    yield from _singles(hasher, folded, least=5 if strong else 0)
     words = _WORD.findall(folded)
-    for run in _runs(words, WORD_RUN):
-        if _telling(run) >= 2:
-            yield "passage", " ".join(run)
-    cjk = "".join(re.findall(f"[{_CJK}]", folded))
-    for start in range(len(cjk) - CJK_RUN + 1):
-        yield "passage", cjk[start : start + CJK_RUN]
+    for kind in ("name", "secret"):
+        for run in hasher.runs(kind, words, range(1, TITLE_WORDS + 1), least=6 if strong else 0):
+            yield kind, run
+    for phrase in _PHRASE.findall(folded):
+        characters = re.findall(f"[{CJK}]", phrase)
+        for run in hasher.runs("name", characters, range(3 if strong else 2, 13)):
+            yield "name", run
+
+
+def _passages(hasher: Hasher, folded: str) -> Iterator[tuple[str, int]]:
+    words = _WORD.findall(folded)
+    common = common_words()
+    telling = [0, *accumulate(word not in common for word in words)]
+    rich = [telling[end] - telling[end - WORD_RUN] >= 2 for end in range(WORD_RUN, len(telling))]
+    for start, run in enumerate(hasher.runs("passage", words, (WORD_RUN,))):
+        if rich[start]:
+            yield "passage", run
+    for start, run in enumerate(hasher.runs("passage", words, (PLAIN_RUN,))):
+        if telling[start + PLAIN_RUN] > telling[start] and not any(rich[start : start + PLAIN_RUN - WORD_RUN + 1]):
+            yield "passage", run
+    if not folded.isascii():
+        for run in hasher.runs("passage", re.findall(f"[{CJK}]", folded), (CJK_RUN,)):
+            yield "passage", run
+
+
+def _singles(hasher: Hasher, folded: str, least: int = 0) -> Iterator[tuple[str, int]]:
+    """Yield numbers, days, addresses, files and identifiers; ``least``: characters they must have."""
+    for kind, found in chain(_figures(folded), _found(folded)):
+        if len(found) >= least:
+            yield kind, hasher.single(kind, found)
+
+
+def _figures(folded: str) -> Iterator[tuple[str, str]]:
     for number in numbers_in(folded):
         value = Decimal(number)
         if value != value.to_integral_value() or abs(value) > SMALL_NUMBER:
             yield "number", number
-    for kind, pattern in (("address", _URL), ("file", _FILE), ("identifier", _IDENTIFIER)):
-        for found in pattern.findall(folded):
-            if len(found) >= 3:
-                yield kind, found.rstrip(".,;:")
-    yield from _file_tails(folded)
-    if not passages_only:
-        yield from _short_runs(words, cjk)
+    for day in days_in(folded):
+        yield "date", day
 
 
-def _short_runs(words: list[str], cjk: str) -> Iterator[tuple[str, str]]:
-    for length in range(1, TITLE_WORDS + 1):
-        for run in _runs(words, length):
-            yield "name", " ".join(run)
-    for length in range(2, CJK_RUN):
-        for start in range(len(cjk) - length + 1):
-            yield "name", cjk[start : start + length]
+def _found(folded: str) -> Iterator[tuple[str, str]]:
+    common = common_words()
+    if "@" in folded:
+        yield from (("address", found) for found in _MAIL.findall(folded))
+    for kind, pattern in _PATTERNS:
+        for match in pattern.findall(folded):
+            found = match.rstrip(".,;:/")
+            if kind == "file" and _DOMAIN.fullmatch(found):
+                yield "address", found
+            if len(found) >= 3 and found not in common and not (kind == "identifier" and _ORDINAL.fullmatch(found)):
+                yield kind, found
+                # No space parts a file's name from the Chinese words before it.
+                yield from ((kind, tail) for tail in _tails(found) if kind == "file")
 
 
-def _file_tails(folded: str) -> Iterator[tuple[str, str]]:
-    """Yield what a file's name may be where no space parts it from the Chinese words before it."""
-    for found in _FILE.findall(folded):
-        chinese = re.match(f"[{_CJK}]*", found)
-        for start in range(1, chinese.end() - 1 if chinese else 0):
-            yield "file", found[start:]
+def _tails(found: str) -> Iterator[str]:
+    chinese = re.match(f"[{CJK}]*", found)
+    return (found[start:] for start in range(1, chinese.end() if chinese else 0))
 
 
-def _short_secrets(text: str) -> Iterator[tuple[str, str]]:
-    """Yield titles, proper names and short answers of a hidden text.
-
-    A single word counts as an answer when it is a JSON value, or a name that the text never has in lower case.
-    """
-    lower = frozenset(re.findall(r"(?<!\w)[a-z][\w'’]*", text))
-    for value in _json_values(text):
-        yield from _as_name(value, frozenset())
-    for groups in _QUOTED.findall(text):
-        yield from _as_name("".join(groups), lower)
-    for name in _PROPER.findall(text):
-        yield from _as_name(name, lower)
+def _units_of(folded: str) -> Sequence[str]:
+    """Return an answer as words or, when it is Chinese, as characters."""
+    return _WORD.findall(folded) or re.findall(f"[{CJK}]", folded)
 
 
-def _as_name(candidate: str, lower: frozenset[str]) -> Iterator[tuple[str, str]]:
-    folded = fold(candidate)
-    words, cjk = _WORD.findall(folded), "".join(re.findall(f"[{_CJK}]", folded))
-    if cjk:
-        if 2 <= len(cjk) < CJK_RUN and cjk not in common_words():
-            yield "name", cjk
-    elif len(words) == 1:
-        word = words[0]
-        if len(word) >= 4 and not word.isdigit() and word not in common_words() and word not in lower:
-            yield "name", word
-    elif len(words) <= TITLE_WORDS and _telling(words) >= 2:
-        yield "name", " ".join(words)
+def _spelled(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield what is long enough to be sought letter by letter, squeezed."""
+    for kind, text in found:
+        letters = squeeze(text)
+        least = SPELLED if letters.isalpha() else SPELLED - 2
+        if least <= len(letters) <= 64 and not letters.isdigit() and letters not in common_words():
+            yield kind, letters
 
 
-def _telling(words: list[str]) -> int:
-    """Count the words that are not common ones."""
-    return sum(word not in common_words() for word in words)
-
-
-def _json_values(text: str) -> list[str]:
-    """Return the string values (not the keys) of a JSON text, none of any other text."""
-    if not text.lstrip("\ufeff \n\r\t").startswith(("{", "[")):
-        return []
-    try:
-        pending: list[Any] = [json.loads(text)]
-    except (ValueError, RecursionError):
-        return []
-    values = []
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            pending.extend(value.values())
-        elif isinstance(value, list):
-            pending.extend(value)
-        elif isinstance(value, str) and len(value) <= 200:
-            values.append(value)
-    return values
-
-
-def _runs(words: list[str], length: int) -> Iterator[list[str]]:
-    return (words[start : start + length] for start in range(len(words) - length + 1))
-
-
-def _hash(salt: bytes, kind: str, feature: str) -> int:
-    data = f"{kind}\0{feature}".encode("utf-8", "replace")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8, key=salt).digest(), "big")
+def _secret_pieces(letters: str) -> Iterator[str]:
+    """Yield the pieces of a squeezed value that are a leak anywhere in a text; a short word is sought as a word."""
+    if len(letters) >= SECRET_RUN or re.search(rf"[\d{CJK}]", letters):
+        yield letters
+    for length in (SECRET_RUN, SECRET_RUN + 4):
+        for start in range(len(letters) - length + 1):
+            piece = letters[start : start + length]
+            if length > SECRET_RUN or re.search(r"\d", piece):
+                yield piece

@@ -1,7 +1,7 @@
 """A simulated user without a model: what a person says who sees the files and the answer, and nothing else.
 
-The arguments cannot carry hidden data (design invariant 1); of the handoff only ``attempt_state`` is used, never the
-score, so that follow-ups are no signal to climb on.
+The scene cannot carry hidden data (design invariant 1); of the handoff only ``attempt_state`` is used, never the score,
+so that follow-ups are no signal to climb on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pytest_uniclaw.errors import SimulatorError
-from pytest_uniclaw.judge.base import Visible
+from pytest_uniclaw.judge.base import Scene, Visible
 from pytest_uniclaw.judge.phrases import phrases
 from pytest_uniclaw.task import PublicView
 from pytest_uniclaw.verdict import Handoff
@@ -31,20 +31,21 @@ _QUESTION = re.compile(r"[?？][\s\"'”’)）*_`]*\Z")
 class TemplateSimulator:
     """Writes the next user message from fixed sentences, in the task's language.
 
-    Equal arguments give an equal message; task, turn and what was said before choose among the variants.
+    Equal scenes give an equal message; task, turn and what was said before choose among the variants.
     """
 
     name: str = "template"
     version: str = "1"
 
-    def reply(self, view: PublicView, visible: Visible, handoff: Handoff, history: Sequence[str]) -> str:
+    def reply(self, scene: Scene) -> str:
         """Return the candidate message; raises SimulatorError for a handoff that asks for none."""
-        if handoff.verdict != "continue":
-            raise SimulatorError(f"{view.task_id}: no user message follows the verdict {handoff.verdict}")
-        said = "\n".join(history)
+        view, visible = scene.view, scene.visible
+        if scene.handoff.verdict != "continue":
+            raise SimulatorError(f"{view.task_id}: no user message follows the verdict {scene.handoff.verdict}")
+        said = "\n".join(scene.history)
         sentences = [
             _choose(phrases(view.language)[slot], f"{view.task_id}:{visible.turn}:{slot}", said, names)
-            for slot, names in _slots(view, visible, handoff)
+            for slot, names in _slots(view, visible, scene.handoff)
         ]
         return ("" if view.language == "zh" else " ").join(sentences)
 

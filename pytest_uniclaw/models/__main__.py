@@ -22,10 +22,11 @@ from pydantic import ValidationError  # noqa: E402
 
 from pytest_uniclaw.models.admin import AdminApp  # noqa: E402
 from pytest_uniclaw.models.gateway import AgentApp  # noqa: E402
-from pytest_uniclaw.models.grants import SCRIPT, GatewayConfig, Provider  # noqa: E402
+from pytest_uniclaw.models.grants import REPLAY, SCRIPT, GatewayConfig, Provider  # noqa: E402
 from pytest_uniclaw.models.ledger import Ledger  # noqa: E402
 from pytest_uniclaw.models.provider import Backend, Upstream  # noqa: E402
 from pytest_uniclaw.models.registry import Registry  # noqa: E402
+from pytest_uniclaw.models.replay import Replay  # noqa: E402
 from pytest_uniclaw.models.scripted import Scripted  # noqa: E402
 
 _USAGE = 2
@@ -56,11 +57,12 @@ async def _serve(config: GatewayConfig, providers: dict[str, Provider]) -> None:
     ended = _watch_for_the_end()
     config.directory.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(config.directory)
-    registry = Registry(tuple(p.api_key for p in providers.values() if p.api_key))
+    registry = Registry(providers, config.max_cost_usd)
     upstreams = {name: Upstream(provider, config.tuning) for name, provider in providers.items()}
-    backends: dict[str, Backend] = {SCRIPT: Scripted(config.tuning), **upstreams}
+    replay = Replay(config.tuning)
+    backends: dict[str, Backend] = {SCRIPT: Scripted(config.tuning), REPLAY: replay, **upstreams}
     agents = await _listen(AgentApp(registry, ledger, backends, providers).application(), config.agent_socket, 0o666)
-    admin = await _listen(AdminApp(registry, ledger, backends).application(), config.admin_socket, 0o600)
+    admin = await _listen(AdminApp(registry, ledger, backends, replay).application(), config.admin_socket, 0o600)
     sockets = {"agent_socket": str(config.agent_socket), "admin_socket": str(config.admin_socket)}
     sys.stdout.write(json.dumps({"ready": True, "pid": os.getpid()} | sockets) + "\n")
     sys.stdout.flush()
@@ -89,7 +91,10 @@ def _watch_for_the_end() -> asyncio.Event:
 
 
 async def _listen(app: web.Application, path: Path, mode: int) -> web.AppRunner:
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
+    # Bodies are decompressed by the handlers, which have a limit and OpenAI's words for what is wrong.
+    runner = web.AppRunner(
+        app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None, auto_decompress=False
+    )
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()
     path.chmod(mode)

@@ -1,4 +1,4 @@
-"""The harness's side of the gateway, on a socket that only its own user can open: grants, revoke, calls, activity."""
+"""The harness's side of the gateway, on a socket for its own user: grants, revoke, calls, activity, spend."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pytest_uniclaw.models.grants import SCRIPT, GrantRequest, Role
 from pytest_uniclaw.models.ledger import Ledger
 from pytest_uniclaw.models.player import Player
 from pytest_uniclaw.models.registry import Registry
+from pytest_uniclaw.models.replay import Replay
 from pytest_uniclaw.models.script import load_script
 
 _ROLES = ("executor", "supervisor", "user_simulator")
@@ -22,8 +23,9 @@ _ROLES = ("executor", "supervisor", "user_simulator")
 class AdminApp:
     """The handlers; errors travel as ``{"error": {"kind", …}}`` and are raised again by the client."""
 
-    def __init__(self, registry: Registry, ledger: Ledger, providers: Collection[str]) -> None:
+    def __init__(self, registry: Registry, ledger: Ledger, providers: Collection[str], replay: Replay) -> None:
         self._registry = registry
+        self._replay = replay
         self._ledger = ledger
         self._providers = providers
 
@@ -34,13 +36,15 @@ class AdminApp:
         app.router.add_delete("/grants/{id}", self._revoke)
         app.router.add_get("/calls", self._calls)
         app.router.add_get("/activity", self._activity)
+        app.router.add_get("/spend", self._spend)
+        app.router.add_get("/replay", self._reports)
         return app
 
     async def _grant(self, request: web.Request) -> web.Response:
-        asked = GrantRequest.model_validate_json(await request.read())
+        asked = self._replay.load(GrantRequest.model_validate_json(await request.read()))
         if asked.provider not in self._providers:
             raise SettingsError(_unknown_provider(asked.provider, self._providers))
-        player = Player(load_script(_script_of(asked))) if asked.provider == SCRIPT else None
+        player = Player(load_script(_script_of(asked), asked.lane), asked.turn) if asked.provider == SCRIPT else None
         try:
             grant = self._registry.issue(asked, player)
         except OSError as error:
@@ -52,11 +56,17 @@ class AdminApp:
         return web.json_response({})
 
     async def _calls(self, request: web.Request) -> web.Response:
-        calls = self._ledger.calls(request.query["attempt"], _role(request))
-        return web.json_response([call.model_dump(mode="json", by_alias=True) for call in calls])
+        lines = self._ledger.lines(request.query["attempt"], _role(request))
+        return web.Response(body=b"[" + b",".join(lines) + b"]", content_type="application/json")
 
     async def _activity(self, request: web.Request) -> web.Response:
         return web.json_response(self._registry.activity(request.query["attempt"], _role(request)).model_dump())
+
+    async def _reports(self, request: web.Request) -> web.Response:
+        return web.json_response([report.model_dump() for report in self._replay.reports(request.query["attempt"])])
+
+    async def _spend(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._registry.spend().model_dump())
 
 
 def _role(request: web.Request) -> Role | None:

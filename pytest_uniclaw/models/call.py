@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
-from typing import Any
 
+from pytest_uniclaw.models.accounts import Estimate, estimate
 from pytest_uniclaw.models.chat import Assembled, Json, estimate_tokens, token_counts
-from pytest_uniclaw.models.exchange import Sent
+from pytest_uniclaw.models.exchange import Got, Sent
 from pytest_uniclaw.models.failure import CallFailed, plain
 from pytest_uniclaw.models.grants import INFRA_CLASSES, Call, CallClass, Failure
 from pytest_uniclaw.models.ledger import Ledger
 from pytest_uniclaw.models.registry import Lease
+from pytest_uniclaw.models.sse import text_of_chunk
 
 CLIENT_LEFT = 499
 """The status of a call whose client went away."""
 _LARGE = 1 << 20
 """Bytes of a request above which hashing and decoding go to a thread."""
+_NOT_WORKED_ON = frozenset({CallClass.RATE_LIMIT, CallClass.QUOTA, CallClass.AUTH})
+"""A provider that refuses a request for one of these reads no token of it and bills nothing."""
 
 
 class RunningCall:
@@ -38,23 +41,30 @@ class RunningCall:
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
         self._ttfb: float | None = None
-        self._request: Json = {}
         self._sent = Sent()
-        self._chunks: list[Json] = []
+        self._reserved: Estimate | None = None
+        self._has_place = False
+        self._chunks: list[str] = []
         self._seen = Assembled()
         self._body: Json | None = None
         self._error: Json | None = None
         self._closed = False
 
-    async def log_request(self, body: Json, size: int) -> None:
-        """Store the request side of the exchange. ``size`` is that of the request in bytes."""
-        self._request = body
-        self.lease.touch()
-        log = self.lease.log
-        self._sent = await asyncio.to_thread(log.sent, body) if size > _LARGE else log.sent(body)
+    async def admit(self, body: Json, size: int, notes: tuple[str, ...] = ()) -> None:
+        """Let a sound chat request of ``size`` bytes in: store it, wait for a place, reserve from the budgets.
 
-    def accepted(self) -> None:
-        """The request is sound and within budget; from here on it is the provider's turn."""
+        ``notes`` say what of the agent's request the chat wire could not carry.
+        From here on it is the provider's turn. Raises CallFailed (``budget``, ``session_budget``).
+        """
+        lease = self.lease
+        lease.touch()
+        self._sent = await asyncio.to_thread(lease.log.sent, body) if size > _LARGE else lease.log.sent(body)
+        self._sent.notes = notes
+        await lease.take_place()
+        self._has_place = True
+        wanted = estimate(body, size)
+        lease.account.reserve(wanted)
+        self._reserved = wanted
         self.call_class = CallClass.INFRA
 
     async def wait(self, seconds: float) -> None:
@@ -75,7 +85,7 @@ class RunningCall:
     def chunk(self, chunk: Json) -> None:
         """Note one chunk of the answer, before the client gets it."""
         self._first_byte()
-        self._chunks.append(chunk)
+        self._chunks.append(text_of_chunk(chunk))
         self._seen.add(chunk)
 
     def completed(self, body: Json | None = None) -> None:
@@ -105,14 +115,17 @@ class RunningCall:
         if self._closed:
             return
         self._closed = True
-        call = self._call()
-        self._settle(call)
-        self._ledger.append(call)
-        facts = call.model_dump(mode="json", by_alias=True, include=_ROW_FIELDS)
-        self.lease.log.row(facts, self._sent, self._chunks, self._body, self._error)
+        counts, message = self._counts(), self._seen.message()
+        self._settle(counts, message)
+        if self._has_place:
+            self.lease.give_place()
+        row = self._call(counts).model_dump(mode="json", by_alias=True)
+        self._ledger.append(row)
+        facts = {name: row[name] for name in _FACTS}
+        self.lease.log.row(facts, self._sent, Got(self._chunks, message, self._body, self._error))
         self.lease.touch()
 
-    def _call(self) -> Call:
+    def _call(self, counts: dict[str, int | None]) -> Call:
         request = self.lease.request
         return Call(
             attempt=request.attempt,
@@ -131,17 +144,25 @@ class RunningCall:
             ms=self._elapsed(),
             waited_seconds=round(self.waited, 3),
             finish_reason=plain(self._seen.finish_reason) if self._seen.finish_reason else None,
-            **token_counts(self._seen.usage),
+            cost_usd=self.lease.account.price.cost(counts),
+            **counts,
         )
 
-    def _settle(self, call: Call) -> None:
-        """Count tokens; unknown ones are estimated for the budget only, so that leaving early is not free."""
-        if call.input_tokens is not None and call.output_tokens is not None:
-            self.lease.tokens += call.input_tokens + call.output_tokens
-        elif self.tries and call.call_class not in INFRA_CLASSES:
-            request = self._request
-            sent = estimate_tokens(request.get("messages"), request.get("tools"))
-            self.lease.tokens += sent + estimate_tokens([self._seen.message()])
+    def _counts(self) -> dict[str, int | None]:
+        """The token counters: what the provider stated, 0 where none worked on the call."""
+        refusals = (e for e in self.errors if e.status is not None and e.call_class in _NOT_WORKED_ON)
+        if self.call_class is not CallClass.OK and sum(1 for _ in refusals) >= self.tries:
+            return dict.fromkeys(token_counts(None), 0)
+        return token_counts(self._seen.usage)
+
+    def _settle(self, counts: dict[str, int | None], message: Json) -> None:
+        """Settle the budgets; unknown tokens are estimated there, so that leaving early is not free."""
+        if self._reserved is None:
+            return
+        own = self.call_class not in INFRA_CLASSES
+        began = self.tries > 0 and (own or self._ttfb is not None)
+        guess = Estimate(self._reserved.input_tokens, estimate_tokens([message])) if began else Estimate(0, 0)
+        self.lease.account.settle(self._reserved, counts, guess, own=own)
 
     def _clean(self, failure: CallFailed) -> None:
         """Providers echo keys in their errors."""
@@ -158,4 +179,4 @@ class RunningCall:
         return round((time.monotonic() - self._clock) * 1000, 1)
 
 
-_ROW_FIELDS: Any = {"grant", "n", "started", "ms", "ttfb_ms", "call_class", "status", "stream", "model"}
+_FACTS = ("grant", "n", "started", "ms", "ttfb_ms", "class", "status", "stream", "model")

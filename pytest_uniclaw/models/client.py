@@ -21,7 +21,17 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from pytest_uniclaw.errors import InfraError, SettingsError, TaskError, UniclawError
-from pytest_uniclaw.models.grants import Activity, Call, Grant, GrantRequest, Provider, Role, Tuning
+from pytest_uniclaw.models.grants import (
+    Activity,
+    Call,
+    Grant,
+    GrantRequest,
+    LaneReport,
+    Provider,
+    Role,
+    Spend,
+    Tuning,
+)
 
 _PATH_LIMIT = 100
 """Bytes; the kernel takes 108 for a socket's path, with its end."""
@@ -31,10 +41,14 @@ _STDERR_TAIL = 4000
 
 @dataclass(frozen=True)
 class GatewayAddress:
-    """Where a gateway listens; travels to workers. The folder of ``agent_socket`` holds nothing else."""
+    """Where a gateway listens; travels to workers. The folder of ``agent_socket`` holds nothing else.
+
+    ``relay`` names the engine's volume in which the agents' socket is where that folder cannot be mounted.
+    """
 
     agent_socket: Path
     admin_socket: Path
+    relay: str = ""
 
 
 class Gateway:
@@ -44,8 +58,13 @@ class Gateway:
         self.address = address
 
     def grant(self, request: GrantRequest) -> Grant:
-        """Get a virtual key. Raises SettingsError (provider or script missing) or TaskError (a fault in the script)."""
-        absolute = {"log": request.log.absolute(), "script": request.script and request.script.absolute()}
+        """Get a virtual key.
+
+        Raises SettingsError (provider, script or the price for a money budget is missing) or TaskError (a fault in the
+        script).
+        """
+        paths = {name: getattr(request, name) for name in ("log", "script", "cassette")}
+        absolute = {name: path and path.absolute() for name, path in paths.items()}
         body = request.model_copy(update=absolute).model_dump_json()
         return Grant.model_validate(self._ask("POST", "/grants", body=body))
 
@@ -61,6 +80,14 @@ class Gateway:
     def activity(self, attempt: str, role: Role | None = None) -> Activity:
         """Signs of life of an attempt's model calls."""
         return Activity.model_validate(self._ask("GET", "/activity", _query(attempt, role)))
+
+    def replays(self, attempt: str) -> list[LaneReport]:
+        """What became of the cassettes that the grants of an attempt were answered from."""
+        return [LaneReport.model_validate(report) for report in self._ask("GET", "/replay", _query(attempt, None))]
+
+    def spend(self) -> Spend:
+        """The session's money so far, and whether its cap has stopped it."""
+        return Spend.model_validate(self._ask("GET", "/spend"))
 
     def _ask(self, method: str, path: str, query: str = "", body: str | None = None) -> Any:
         connection = _UnixConnection(self.address.admin_socket)
@@ -105,13 +132,13 @@ class GatewayProcess:
 
 def start_gateway(
     directory: Path, providers: Sequence[Provider] = (), *, tuning: Tuning | None = None, deadline: float = 60.0,
-    scratch: str = "uniclaw-",
+    scratch: str = "uniclaw-", max_cost_usd: float | None = None,
 ) -> GatewayProcess:  # fmt: skip
     """Start a gateway that writes ``ledger.jsonl`` and ``gateway.log`` into ``directory``.
 
     The keys go to the child through its stdin only. ``scratch`` begins the name of the temporary folder that holds the
-    sockets, so that whoever outlives a killed owner can find it. Raises InfraError, with what the child wrote to
-    stderr, when it is not ready within ``deadline`` seconds.
+    sockets, so that whoever outlives a killed owner can find it. ``max_cost_usd`` caps the session's money. Raises
+    InfraError, with what the child wrote to stderr, when it is not ready within ``deadline`` seconds.
     """
     directory.mkdir(parents=True, exist_ok=True)
     temporary = _short_folder(scratch)
@@ -125,6 +152,7 @@ def start_gateway(
         "admin_socket": str(address.admin_socket),
         "providers": {provider.name: provider.model_dump(exclude={"name"}) for provider in providers},
         "tuning": (tuning or Tuning()).model_dump(),
+        "max_cost_usd": max_cost_usd,
         "temporary": str(temporary),
     }
     log = directory / "gateway.log"

@@ -4,9 +4,10 @@ Layout of a log folder: ``blobs/<sha256>.json`` holds one message or one tool li
 messages in every request, so each is stored once); ``exchanges.jsonl`` has one row per call::
 
     {"grant", "n", "started", "ms", "ttfb_ms", "class", "status", "stream", "model",
-     "messages": [digest, …], "tools": digest | null, "params": {…},
+     "messages": [digest, …], "tools": digest | null, "params": {…}, "notes": [text, …],
      "chunks": [chunk, …] | null, "body": {…} | null, "error": {…} | null}
 
+Requests of the responses wire stand there as the chat requests they became; ``notes`` say what that left out.
 ``chunks`` is the stream as the provider cut it. Where a secret runs over chunk borders it is one merged chunk instead.
 """
 
@@ -14,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.models.chat import Json, assemble
 from pytest_uniclaw.models.ledger import AppendFile, json_line
+from pytest_uniclaw.models.sse import json_text
 from pytest_uniclaw.redaction import Redactor
 
 
@@ -30,6 +33,17 @@ class Sent:
     messages: list[str] = field(default_factory=list)
     tools: str | None = None
     params: Json = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Got:
+    """The answer side of a row: a stream's chunks as JSON texts and the message they make, or a body, or an error."""
+
+    chunks: list[str] = field(default_factory=list)
+    message: Json | None = None
+    body: Any = None
+    error: Json | None = None
 
 
 class ExchangeLog:
@@ -42,7 +56,7 @@ class ExchangeLog:
         self._blobs = directory / "blobs"
         self._blobs.mkdir(parents=True, exist_ok=True)
         self._rows = AppendFile(directory / "exchanges.jsonl")
-        self._known: set[str] = set()
+        self._known: dict[bytes, str] = {}
         self._redact = redactor
 
     def sent(self, body: Json) -> Sent:
@@ -52,38 +66,33 @@ class ExchangeLog:
         tools = self._blob(body["tools"]) if body.get("tools") else None
         return Sent([self._blob(message) for message in body["messages"]], tools, self._redact.value(params))
 
-    def row(self, facts: Json, sent: Sent, chunks: list[Json] | None, body: Any, error: Json | None) -> None:
+    def row(self, facts: Json, sent: Sent, got: Got) -> None:
         """Append one exchange."""
-        answer = {
-            "chunks": self._chunks(chunks) if chunks else None,
-            "body": self._redact.value(body),
-            "error": self._redact.value(error),
-        }
-        request = {"messages": sent.messages, "tools": sent.tools, "params": sent.params}
-        self._rows.append(json_line(facts | request | answer))
+        request = {"messages": sent.messages, "tools": sent.tools, "params": sent.params, "notes": sent.notes}
+        line = _row_line(facts | request, got)
+        if self._redact.may_hold(line) or self._redact.may_hold(json_line(got.message)):
+            line = _row_line(facts | request, self._redacted(got))
+        self._rows.append(line)
 
     def close(self) -> None:
         """Close the row file."""
         self._rows.close()
         self._known.clear()
 
-    def _chunks(self, chunks: list[Json]) -> list[Json]:
-        whole = assemble(chunks)
-        message = whole.message()
-        clean = self._redact.value(message)
-        if clean == message:
-            return [self._redact.value(chunk) for chunk in chunks]
-        calls = [call | {"index": index} for index, call in enumerate(clean.pop("tool_calls", ()))]
-        delta = clean | ({"tool_calls": calls} if calls else {})
-        return [{"choices": [{"index": 0, "delta": delta, "finish_reason": whole.finish_reason}], "usage": whole.usage}]
+    def _redacted(self, got: Got) -> Got:
+        chunks = rewritten([json.loads(text) for text in got.chunks], self._redact.value) if got.chunks else []
+        return Got(list(map(json_text, chunks)), None, self._redact.value(got.body), self._redact.value(got.error))
 
     def _blob(self, value: Any) -> str:
-        data = json_line(self._redact.value(value))
-        digest = hashlib.sha256(data).hexdigest()
-        if digest not in self._known:
+        """Store a value once; what a conversation repeats is not searched for secrets again."""
+        line = json_line(value)
+        seen = hashlib.sha256(line).digest()
+        if seen not in self._known:
+            data = json_line(self._redact.value(value)) if self._redact.may_hold(line) else line
+            digest = hashlib.sha256(data).hexdigest()
             self._write(self._blobs / f"{digest}.json", data)
-            self._known.add(digest)
-        return digest
+            self._known[seen] = digest
+        return self._known[seen]
 
     def _write(self, path: Path, data: bytes) -> None:
         temporary = path.with_suffix(".tmp")
@@ -94,6 +103,13 @@ class ExchangeLog:
             temporary.unlink(missing_ok=True)  # a full disk: the row will name a blob that is not there
 
 
+def _row_line(head: Json, got: Got) -> bytes:
+    """One row; the chunks are texts already and are not encoded again."""
+    begin, end = json_line(head)[:-2], json_line({"body": got.body, "error": got.error})[1:]
+    chunks = f"[{','.join(got.chunks)}]" if got.chunks else "null"
+    return begin + f',"chunks":{chunks},'.encode("utf-8", "backslashreplace") + end
+
+
 def rebuild_messages(log: Path) -> list[Json]:
     """The chat messages of the attempt's main conversation, with the last answer, as far as it came.
 
@@ -101,16 +117,19 @@ def rebuild_messages(log: Path) -> list[Json]:
     conversations (titles, memory, sub-agents). A message whose blob was lost is left out. An empty list when the log
     holds no exchange; raises nothing on a log that a kill or a full disk cut short.
     """
-    rows = _rows(log / "exchanges.jsonl")
+    rows = [row for row in read_rows(log) if row.get("messages")]
     if not rows:
         return []
     row = max(enumerate(rows), key=lambda pair: (len(pair[1]["messages"]), pair[0]))[1]
-    messages = [message for digest in row["messages"] if (message := _read_blob(log, digest)) is not None]
+    found = (read_blob(log, digest) for digest in row["messages"])
+    messages = [message for message in found if isinstance(message, dict)]
     answer = _answer(row)
     return [*messages, answer] if answer else messages
 
 
-def _rows(path: Path) -> list[Json]:
+def read_rows(log: Path) -> list[Json]:
+    """The rows of a log in the order in which the calls ended, without lines that a kill or a full disk cut short."""
+    path = log / "exchanges.jsonl"
     if not path.is_file():
         return []
     rows = []
@@ -119,17 +138,35 @@ def _rows(path: Path) -> list[Json]:
             row = json.loads(line)
         except ValueError:
             continue
-        if isinstance(row, dict) and row.get("messages"):
+        if isinstance(row, dict):
             rows.append(row)
     return rows
 
 
-def _read_blob(log: Path, digest: str) -> Json | None:
+def read_blob(log: Path, digest: str) -> Any:
+    """One message or tool list of a log, None when it was lost."""
     try:
-        value = json.loads((log / "blobs" / f"{digest}.json").read_bytes())
+        return json.loads((log / "blobs" / f"{digest}.json").read_bytes())
     except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) else None
+
+
+def rewritten(chunks: list[Json], change: Callable[[Any], Any]) -> list[Json]:
+    """A stream with ``change`` (of any JSON value) applied to its words, which may run over the borders of chunks.
+
+    The borders stay where they are unless something runs over one: then the stream becomes one merged chunk.
+    """
+    whole = assemble(chunks)
+    message = whole.message()
+    changed = change(message)
+    singly = [change(chunk) for chunk in chunks]
+    if assemble(singly).message() == changed:
+        return singly
+    calls = [call | {"index": index} for index, call in enumerate(changed.pop("tool_calls", ()))]
+    delta = changed | ({"tool_calls": calls} if calls else {})
+    head = {name: chunks[0][name] for name in ("id", "object", "created", "model") if name in chunks[0]}
+    choice = {"index": 0, "delta": delta, "finish_reason": whole.finish_reason}
+    return [head | {"choices": [choice], "usage": whole.usage}]
 
 
 def _answer(row: Json) -> Json | None:

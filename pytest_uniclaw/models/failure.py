@@ -26,6 +26,7 @@ _TYPES = {
     CallClass.CONTENT_FILTER: ("invalid_request_error", "content_filter"),
     CallClass.BAD_REQUEST: ("invalid_request_error", None),
     CallClass.BUDGET: ("budget_exceeded", "budget_exceeded"),
+    CallClass.SESSION_BUDGET: ("budget_exceeded", "session_budget_exceeded"),
     CallClass.REPLAY_MISS: ("invalid_request_error", "replay_miss"),
 }
 MESSAGE_LIMIT = 2000

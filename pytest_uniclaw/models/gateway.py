@@ -1,4 +1,7 @@
-"""The agents' side of the gateway: ``/v1/chat/completions`` and ``/v1/models`` for holders of a virtual key."""
+"""The agents' side of the gateway, for holders of a virtual key.
+
+``/v1/chat/completions``, ``/v1/responses`` (translated, see :mod:`pytest_uniclaw.models.bridge`) and ``/v1/models``.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
+from pytest_uniclaw.models.bridge import Extras
 from pytest_uniclaw.models.call import RunningCall
-from pytest_uniclaw.models.chat import Json, usage_only
+from pytest_uniclaw.models.chat import Json
+from pytest_uniclaw.models.encoding import decoded, too_large
 from pytest_uniclaw.models.failure import CallFailed
-from pytest_uniclaw.models.grants import SCRIPT, CallClass, Provider
+from pytest_uniclaw.models.grants import CallClass, Provider
 from pytest_uniclaw.models.ledger import Ledger
 from pytest_uniclaw.models.provider import Backend
 from pytest_uniclaw.models.registry import Lease, Registry
-from pytest_uniclaw.models.sse import DONE, encode
+from pytest_uniclaw.models.wire import ChatWire, ResponsesWire, Wire
 
 MAX_BODY = 64 << 20
 """Bytes of a request, after decompression."""
@@ -24,6 +30,7 @@ MAX_DEPTH = 100
 """Levels of nesting in a request; deeper ones would exhaust the stack of whoever walks them."""
 _LARGE = 1 << 20
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_RESPONSES = "/v1/responses"
 
 
 class AgentApp:
@@ -36,11 +43,13 @@ class AgentApp:
         self._ledger = ledger
         self._backends = backends
         self._providers = providers
+        self._extras: WeakKeyDictionary[Lease, Extras] = WeakKeyDictionary()
 
     def application(self) -> web.Application:
-        """The aiohttp application; anything but its two routes is a 404 in OpenAI's shape."""
+        """The aiohttp application; anything but its routes is a 404 in OpenAI's shape."""
         app = web.Application(client_max_size=MAX_BODY, middlewares=[_openai_errors])
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/chat/completions", self._call)
+        app.router.add_post(_RESPONSES, self._call)
         app.router.add_get("/v1/models", self._models)
         return app
 
@@ -49,7 +58,7 @@ class AgentApp:
         model = {"id": lease.request.model, "object": "model", "created": 0, "owned_by": "uniclaw"}
         return web.json_response({"object": "list", "data": [model]})
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
+    async def _call(self, request: web.Request) -> web.StreamResponse:
         lease = self._lease(request)
         task = asyncio.current_task()
         assert task is not None
@@ -80,22 +89,28 @@ class AgentApp:
         body, size = await _read(request)
         call.stream = body.get("stream") is True
         _check(body, call.lease.request.model)
-        await call.log_request(body, size)
-        call.lease.spend_call()
-        call.accepted()
-        asked_usage = _wants_usage(body)
-        async with self._backends[call.lease.request.provider].open(self._outgoing(body, call), call) as answer:
+        wire = self._wire(request, body, call)
+        _check_messages(wire.chat)
+        await call.admit(wire.chat, size, wire.notes)
+        async with self._backends[call.lease.request.provider].open(self._outgoing(wire.chat, call), call) as answer:
             if isinstance(answer, dict):
                 call.completed(answer)
                 call.close()
-                return web.json_response(answer)
-            return await _stream(request, call, answer, with_usage=asked_usage)
+                return web.json_response(wire.whole(answer))
+            return await _stream(request, call, answer, wire)
+
+    def _wire(self, request: web.Request, body: Json, call: RunningCall) -> Wire:
+        if request.path != _RESPONSES:
+            return ChatWire(body)
+        extras = self._extras.setdefault(call.lease, Extras())
+        return ResponsesWire(body, extras, f"{call.lease.id}-{call.n}")
 
     def _outgoing(self, body: Json, call: RunningCall) -> Json:
         """The request for the provider: its own model name, and usage asked for in streams."""
         asked = call.lease.request
         outgoing = body | {"model": asked.upstream_model or asked.model}
-        usage = asked.provider == SCRIPT or self._providers[asked.provider].stream_usage
+        provider = self._providers.get(asked.provider)
+        usage = provider is None or provider.stream_usage
         if call.stream and usage:
             options = body.get("stream_options")
             outgoing["stream_options"] = (options if isinstance(options, dict) else {}) | {"include_usage": True}
@@ -103,25 +118,28 @@ class AgentApp:
 
 
 async def _stream(
-    request: web.Request, call: RunningCall, answer: AsyncIterator[Json], *, with_usage: bool
+    request: web.Request, call: RunningCall, answer: AsyncIterator[Json], wire: Wire
 ) -> web.StreamResponse:
     """Pass chunks on as they come. The call is written down before the client can know that it ended."""
     headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
+    data = wire.begin()
     try:
         async for chunk in answer:
             call.chunk(chunk)
-            if with_usage or not usage_only(chunk):
-                await response.write(encode(chunk))
+            data += wire.chunk(chunk)
+            if data:
+                await response.write(data)
+            data = b""
     except CallFailed as failure:
         call.failed(failure)
         call.close()
-        await response.write(encode(failure.body()))
+        await response.write(data + wire.failed(failure))
     else:
         call.completed()
         call.close()
-        await response.write(DONE)
+        await response.write(data + wire.end())
     await response.write_eof()
     return response
 
@@ -131,10 +149,11 @@ async def _read(request: web.Request) -> tuple[Json, int]:
     try:
         data = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
-        text = f"the request is larger than {MAX_BODY >> 20} MiB"
-        raise CallFailed(CallClass.BAD_REQUEST, 413, text) from error
+        raise too_large(MAX_BODY) from error
     except web.RequestPayloadError as error:
         raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body cannot be read: {error}") from error
+    if coding := request.headers.get("content-encoding", ""):
+        data = await asyncio.to_thread(decoded, data, coding, MAX_BODY)
     try:
         body = await asyncio.to_thread(json.loads, data) if len(data) > _LARGE else json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -149,6 +168,8 @@ async def _read(request: web.Request) -> tuple[Json, int]:
 def _deeper_than(value: Any, limit: int) -> bool:
     level = [value]
     for _ in range(limit):
+        if not level:
+            return False
         groups = (n.values() if isinstance(n, dict) else n for n in level if isinstance(n, dict | list))
         level = [child for group in groups for child in group]
     return bool(level)
@@ -159,6 +180,12 @@ def _check(body: Json, model: str) -> None:
     if body.get("model") != model:
         text = f"the model {body.get('model')!r} does not exist for this key; it may use {model!r}"
         raise CallFailed(CallClass.BAD_REQUEST, 404, text, code="model_not_found")
+    if not isinstance(body.get("stream"), bool | None):
+        raise CallFailed(CallClass.BAD_REQUEST, 400, "'stream' must be true or false")
+
+
+def _check_messages(body: Json) -> None:
+    """Refuse a chat request without messages. Raises CallFailed."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise CallFailed(CallClass.BAD_REQUEST, 400, "'messages' must be a list of at least one message")
@@ -166,13 +193,6 @@ def _check(body: Json, model: str) -> None:
         role = message.get("role") if isinstance(message, dict) else None
         if not isinstance(role, str) or role not in _ROLES:
             raise CallFailed(CallClass.BAD_REQUEST, 400, f"'messages[{index}]' must be an object with a known role")
-    if not isinstance(body.get("stream"), bool | None):
-        raise CallFailed(CallClass.BAD_REQUEST, 400, "'stream' must be true or false")
-
-
-def _wants_usage(body: Json) -> bool:
-    options = body.get("stream_options")
-    return isinstance(options, dict) and options.get("include_usage") is True
 
 
 def _error(request: web.Request, failure: CallFailed) -> web.Response:
@@ -193,5 +213,6 @@ async def _openai_errors(request: web.Request, handler: Any) -> web.StreamRespon
     except CallFailed as failure:
         return _error(request, failure)
     except web.HTTPException as error:
-        text = f"{request.method} {request.path}: {error.reason}; here are /v1/chat/completions and /v1/models"
+        known = "/v1/chat/completions, /v1/responses and /v1/models"
+        text = f"{request.method} {request.path}: {error.reason}; here are {known}"
         return _error(request, CallFailed(CallClass.BAD_REQUEST, error.status, text))

@@ -9,7 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from pytest_uniclaw.models.grants import Call, Role
+from pytest_uniclaw.models.grants import Role
 
 
 def json_line(value: Any) -> bytes:
@@ -48,20 +48,25 @@ class AppendFile:
 
 
 class Ledger:
-    """All calls of a session, in the order in which they ended."""
+    """All calls of a session, in the order in which they ended.
+
+    A row is :class:`pytest_uniclaw.models.grants.Call` as JSON. Lines are kept rather than values, for they are a fifth
+    of the size: a long session has some hundred thousand calls.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._file = AppendFile(directory / "ledger.jsonl")
-        self._calls: defaultdict[str, list[Call]] = defaultdict(list)
+        self._lines: defaultdict[str, list[tuple[Role, bytes]]] = defaultdict(list)
 
-    def append(self, call: Call) -> None:
+    def append(self, row: dict[str, Any]) -> None:
         """Keep one ended call."""
-        self._calls[call.attempt].append(call)
-        self._file.append(json_line(call.model_dump(mode="json", by_alias=True)))
+        line = json_line(row)
+        self._lines[row["attempt"]].append((row["role"], line))
+        self._file.append(line)
 
-    def calls(self, attempt: str, role: Role | None = None) -> list[Call]:
-        """The ended calls of an attempt, of one role or of all."""
-        return [call for call in self._calls.get(attempt, ()) if role in (None, call.role)]
+    def lines(self, attempt: str, role: Role | None = None) -> list[bytes]:
+        """The ended calls of an attempt, of one role or of all, as JSON."""
+        return [line for called, line in self._lines.get(attempt, ()) if role in (None, called)]
 
     def close(self) -> None:
         """Close the file."""

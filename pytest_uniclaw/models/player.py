@@ -8,8 +8,9 @@ counted, per grant.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pytest_uniclaw.models.bridge import ORPHAN
 from pytest_uniclaw.models.chat import Json, text_of
 from pytest_uniclaw.models.script import Fault, Say, Script, Step
 
@@ -18,7 +19,14 @@ _MARKERS = (
     "<environment_context>",
     "<user_instructions>",
     "<turn_aborted>",
+    "<user_shell_command>",
+    "<subagent_notification>",
+    "<codex_internal_context",
+    "<recommended_plugins>",
+    "<image_resize_notice>",
     "# AGENTS.md instructions",
+    "[uniclaw re-ask]",
+    ORPHAN,
     "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>",
     "Attached image(s) from tool result",
     "(conversation continued)",
@@ -29,7 +37,7 @@ _MARKERS = (
     "The previous model response attempted to call tools, but",
     "Continue the active task from the working-memory checkpoint above.",
 )
-"""How user-role messages begin that agents write themselves (codex, openclaw, nanobot)."""
+"""How user-role messages begin that agents write themselves (codex, openclaw, nanobot, our own roles)."""
 _CONTEXT_BEGIN, _CONTEXT_END = "[Runtime Context", "[/Runtime Context]"
 """nanobot puts this block before the user's words, in the same message."""
 
@@ -44,15 +52,17 @@ class Position:
 
 
 class Player:
-    """One grant's way through a script."""
+    """One grant's way through a script. ``first_turn`` is the turn of the grant's first user message."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, first_turn: int = 1) -> None:
         self._script = script
+        self._offset = first_turn - 1
         self._fired: Counter[tuple[int, int]] = Counter()
 
     def next_step(self, messages: list[Json]) -> tuple[Position, Step]:
         """The step for a request; past the end a closing word."""
         position = locate(messages)
+        position = replace(position, turn=position.turn + self._offset) if position.turn else position
         steps = self._script.turns[position.turn - 1] if 0 < position.turn <= len(self._script.turns) else ()
         said = 0
         for index, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible provider: one pooled session, retries before the first byte, a shared cool-down per model."""
+"""An OpenAI-compatible provider: one pooled session, retries before the first byte, cool-downs that calls share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import ipaddress
 import json
 import random
+import re
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,10 +17,10 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from pytest_uniclaw.models.call import RunningCall
-from pytest_uniclaw.models.chat import Json, assemble, chunks_of, is_completion
+from pytest_uniclaw.models.chat import Json, chunks_of, is_completion
 from pytest_uniclaw.models.failure import CallFailed, from_answer, from_event
 from pytest_uniclaw.models.grants import CallClass, Provider, Tuning
-from pytest_uniclaw.models.sse import EventParser
+from pytest_uniclaw.models.sse import Chunk, EventParser
 
 Answer = Json | AsyncIterator[Json]
 """A whole chat.completion, or its chunks as they come; iterating raises CallFailed when the stream breaks."""
@@ -32,6 +33,30 @@ class Backend(Protocol):
         """Ask for a completion. Raises CallFailed before the first byte; leaving the context ends the upstream call."""
 
 
+class CoolDown:
+    """Until when a provider and each of its models are left alone after a rate limit.
+
+    A provider that names the model in its refusal limits that model alone. Otherwise nobody can tell: all of its models
+    are left alone, but for no longer than ``longest`` seconds where they did not meet the limit themselves.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._all_until = 0.0
+        self._until: dict[str, float] = {}
+
+    def note(self, model: str, seconds: float, said: str) -> None:
+        """A rate limit was met; ``said`` is the provider's message."""
+        now = asyncio.get_running_loop().time()
+        self._until[model] = max(now + seconds, self._until.get(model, 0.0))
+        if not re.search(rf"(?<![\w.-]){re.escape(model)}(?![\w-]|\.\d)", said):
+            self._all_until = max(now + min(seconds, self._longest), self._all_until)
+
+    def left(self, model: str) -> float:
+        """Seconds for which this model is still left alone; not positive when it may be asked."""
+        return max(self._all_until, self._until.get(model, 0.0)) - asyncio.get_running_loop().time()
+
+
 class Upstream:
     """The backend for one provider."""
 
@@ -40,7 +65,7 @@ class Upstream:
         self._tuning = tuning
         self._url = f"{provider.base_url}/chat/completions"
         self._proxy = _proxy_for(self._url)
-        self._cool_until: dict[str, float] = {}
+        self._cooling = CoolDown(tuning.give_up_seconds)
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -72,7 +97,8 @@ class Upstream:
                 call.failed_try(failure)
                 delay = self._delay(failure, call)
                 if failure.call_class is CallClass.RATE_LIMIT:
-                    self._cool(model, failure.retry_after if failure.retry_after is not None else delay or 0.0)
+                    seconds = failure.retry_after if failure.retry_after is not None else delay or 0.0
+                    self._cooling.note(model, seconds, failure.message)
                 if delay is None:
                     failure.final = True
                     raise
@@ -123,14 +149,10 @@ class Upstream:
             delay = random.uniform(0, min(tuning.backoff_cap_seconds, tuning.backoff_seconds * 2 ** (call.tries - 1)))
         return delay if call.waited + delay <= tuning.max_wait_seconds else None
 
-    def _cool(self, model: str, seconds: float) -> None:
-        until = asyncio.get_running_loop().time() + seconds
-        self._cool_until[model] = max(until, self._cool_until.get(model, 0.0))
-
     async def _cool_down(self, model: str, call: RunningCall) -> None:
         """Wait while a rate limit holds for this model. Raises CallFailed when that would take too long."""
-        loop, tuning = asyncio.get_running_loop(), self._tuning
-        while (left := self._cool_until.get(model, 0.0) - loop.time()) > 0:
+        tuning = self._tuning
+        while (left := self._cooling.left(model)) > 0:
             if left > tuning.give_up_seconds or call.waited + left > tuning.max_wait_seconds:
                 text = f"provider {self._provider.name} is cooling down after a rate limit, {left:.0f} s more"
                 raise CallFailed(CallClass.RATE_LIMIT, 429, text, retry_after=left, final=True)
@@ -167,7 +189,7 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[Json, None
                 if event.strip() == "[DONE]":
                     return
                 chunk = _chunk(event)
-                finished = finished or assemble([chunk]).finish_reason is not None
+                finished = finished or _finishes(chunk)
                 yield chunk
     except aiohttp.SocketTimeoutError:
         raise
@@ -179,14 +201,21 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[Json, None
         raise CallFailed(CallClass.STREAM_BROKEN, 502, "the provider's stream ended before its finish", retry=True)
 
 
-def _chunk(event: str) -> Json:
+def _finishes(chunk: Json) -> bool:
+    """Whether a chunk has the first choice's finish reason."""
+    choices = chunk.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return isinstance(choice, dict) and isinstance(choice.get("finish_reason"), str)
+
+
+def _chunk(event: str) -> Chunk:
     value = _decode(event)
     if isinstance(value, dict) and value.get("error"):
         raise from_event(value)
     if not isinstance(value, dict):
         text = f"the provider's stream holds an event that is no JSON object: {event[:200]}"
         raise CallFailed(CallClass.BAD_UPSTREAM, 502, text, upstream_status=200, retry=True)
-    return value
+    return Chunk(value, event)
 
 
 async def _after(first: Json, chunks: AsyncGenerator[Json, None]) -> AsyncGenerator[Json, None]:

@@ -11,6 +11,9 @@ The file holds ``turns``, one list of steps per user message. A step is a mappin
     hang: true                                  no answer;  reset: true  a cut connection;  break: true  a cut stream
     body: TEXT                                  a 200 that is no completion
 
+A script of a hidden role may hold ``lanes`` instead, one script per task id, with ``default`` for every other task:
+``{default: {turns: …}, task_101_…: {turns: …}}``.
+
 ``think: TEXT`` may stand beside or before a step that answers; ``times: N`` beside a fault lets it happen N times.
 """
 
@@ -26,6 +29,7 @@ from typing import Any, Literal
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.yamlsource import YamlSource, read_yaml
 
+DEFAULT_LANE = "default"
 FaultKind = Literal["fail", "hang", "reset", "body", "break"]
 
 
@@ -79,22 +83,41 @@ class Script:
     turns: tuple[tuple[Step, ...], ...]
 
 
-def load_script(path: Path) -> Script:
-    """Read and check a script. Raises SettingsError when there is no file, TaskError for what is wrong in it."""
+def load_script(path: Path, lane: str = "") -> Script:
+    """Read and check a script; of one with lanes, the part named ``lane`` or ``default``.
+
+    Raises SettingsError when there is no file or no such lane, TaskError for what is wrong in it.
+    """
     if not path.is_file():
         raise SettingsError(
             f"{path}: there is no such script\n  fix: write it (a task's own is script/model.yaml in its injection "
             "folder), or name one with --model=script:FILE"
         )
     source = read_yaml(path)
-    _only(source, (), source.data, ("turns",))
-    turns = source.data.get("turns")
-    if not isinstance(turns, list) or not turns:
-        raise source.error("must be a list of turns", ("turns",), remedy="write one list of steps per user message")
-    return Script(path, tuple(_turn(source, ("turns", index), turn) for index, turn in enumerate(turns)))
+    if "lanes" not in source.data:
+        return Script(path, _turns(source, (), source.data))
+    _only(source, (), source.data, ("lanes",))
+    lanes = source.data["lanes"]
+    if not isinstance(lanes, dict) or not lanes:
+        raise source.error("must be a mapping", ("lanes",), remedy="write {default: {turns: …}}")
+    read = {str(name): _turns(source, ("lanes", str(name)), value) for name, value in lanes.items()}
+    for name in (lane, DEFAULT_LANE):
+        if name in read:
+            return Script(path, read[name])
+    raise SettingsError(f"{path}: no lane {lane!r} and no lane {DEFAULT_LANE!r} (lanes: {', '.join(read)})")
 
 
 Loc = tuple[str | int, ...]
+
+
+def _turns(source: YamlSource, loc: Loc, value: Any) -> tuple[tuple[Step, ...], ...]:
+    if not isinstance(value, dict):
+        raise source.error("must be a mapping", loc, remedy="write {turns: …}")
+    _only(source, loc, value, ("turns",))
+    turns, here = value.get("turns"), (*loc, "turns")
+    if not isinstance(turns, list) or not turns:
+        raise source.error("must be a list of turns", here, remedy="write one list of steps per user message")
+    return tuple(_turn(source, (*here, index), turn) for index, turn in enumerate(turns))
 
 
 def _turn(source: YamlSource, loc: Loc, turn: Any) -> tuple[Step, ...]:

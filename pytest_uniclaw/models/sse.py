@@ -6,6 +6,21 @@ import json
 from typing import Any
 
 DONE = b"data: [DONE]\n\n"
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+class Chunk(dict[str, Any]):
+    """A decoded event that is not changed any more and keeps its ``text``, so that it is encoded once or never.
+
+    ``text`` is one line of JSON whose strings stand in it as they are, or as :func:`json_text` escapes them: who
+    searches it finds what a search of the values would find.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, value: dict[str, Any], text: str = "") -> None:
+        super().__init__(value)
+        self.text = text if text and "\\" not in text and "\n" not in text else json_text(value)
 
 
 class EventParser:
@@ -39,6 +54,17 @@ class EventParser:
         return event.decode("utf-8", "replace")
 
 
-def encode(value: Any) -> bytes:
-    """One event that carries ``value`` as JSON, in ASCII."""
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+def json_text(value: Any) -> str:
+    """A value as one line of JSON, in ASCII."""
+    return _ENCODER.encode(value)
+
+
+def text_of_chunk(chunk: dict[str, Any]) -> str:
+    """The JSON text of one chunk."""
+    return chunk.text if isinstance(chunk, Chunk) else json_text(chunk)
+
+
+def encode(value: dict[str, Any], name: str = "") -> bytes:
+    """One event that carries ``value`` as JSON; ``name`` is its type where the wire has typed events."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {text_of_chunk(value)}\n\n".encode()

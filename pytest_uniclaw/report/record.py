@@ -9,9 +9,10 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.report.lines import one_line
 from pytest_uniclaw.status import INFRA_STATUSES, Outcome, PartialPolicy, Status, outcome_of
 from pytest_uniclaw.task import Task
 from pytest_uniclaw.verdict import CapScore, CheckpointScore, Handoff
@@ -21,7 +22,9 @@ _TURNS = frozenset({"LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI
 TOKEN_COUNTERS = ("input_tokens", "output_tokens")
 
 SKIPPED = "skipped"
-"""Status of an item that did not run; it counts as selected and not judged."""
+"""Status of an item that cannot run here; it counts as selected and not judged."""
+NOT_RUN = "not_run"
+"""Status of an item that the session did not come to; it counts as selected and not judged."""
 
 
 class TurnNote(BaseModel):
@@ -38,7 +41,12 @@ class TurnNote(BaseModel):
 
 
 class ItemRecord(BaseModel):
-    """One item of a session. ``directory`` is the attempt's folder; ``reason`` is one line."""
+    """One item of a session.
+
+    ``score`` is None exactly where the item is not judged. ``reason`` is one line, ``detail`` the whole message of what
+    kept the item from being judged or broke it off. ``directory`` is the attempt's folder, empty where there is none.
+    ``supervisor`` and ``simulator`` are ``name@version``, empty where unknown.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,9 +59,12 @@ class ItemRecord(BaseModel):
     number: int = 1
     status: str
     outcome: str
-    score: float = 0.0
+    score: float | None = None
     threshold: float = 1.0
     reason: str = ""
+    detail: str = ""
+    supervisor: str = ""
+    simulator: str = ""
     seconds: float = 0.0
     wall_seconds: float = 0.0
     turns: tuple[TurnNote, ...] = ()
@@ -68,7 +79,13 @@ class ItemRecord(BaseModel):
     @property
     def judged(self) -> bool:
         """Whether the item is in the denominator of PR and AS."""
-        return self.status != SKIPPED and Status(self.status) not in INFRA_STATUSES
+        return self.status not in {SKIPPED, NOT_RUN} and Status(self.status) not in INFRA_STATUSES
+
+    @model_validator(mode="after")
+    def _scored_where_judged(self) -> ItemRecord:
+        if self.judged != (self.score is not None):
+            raise ValueError(f"status {self.status} with score {self.score}")
+        return self
 
     def dump(self) -> dict[str, Any]:
         """Return the record as clean JSON primitives."""
@@ -79,11 +96,14 @@ class ItemRecord(BaseModel):
 def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, *, replayed: bool) -> ItemRecord:
     """Return the record of a finished attempt."""
     verdict = attempt.best_verdict
+    judged = attempt.status not in INFRA_STATUSES
     record = ItemRecord(
         task_id=attempt.task_id, category=attempt.category, capability=attempt.capability, language=attempt.language,
         agent=attempt.agent, model=attempt.model, number=attempt.number, status=attempt.status.value,
-        outcome=outcome_of(attempt.status, attempt.score, policy).value, score=attempt.score,
-        threshold=attempt.threshold, reason=attempt.reason, seconds=attempt.executor_seconds,
+        outcome=outcome_of(attempt.status, attempt.score, policy).value, score=attempt.score if judged else None,
+        threshold=attempt.threshold, reason=attempt.reason, detail=attempt.problem,
+        supervisor=attempt.digests.get("supervisor", ""), simulator=attempt.digests.get("simulator", ""),
+        seconds=attempt.executor_seconds,
         wall_seconds=attempt.wall_seconds, turns=tuple(_turn_notes(attempt)),
         checkpoints=verdict.checkpoints if verdict else (), caps=verdict.caps if verdict else (),
         fatal=verdict.fatal if verdict else (), flags=attempt.flags,
@@ -93,20 +113,26 @@ def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, 
     return _cleaned(record)
 
 
-def skipped_record(task: Task, agent: str, number: int, reason: str) -> ItemRecord:
-    """Return the record of an item that did not run."""
-    return _unrun(task, agent, number, reason, SKIPPED, SKIPPED)
+def skipped_record(task: Task, agent: str, number: int, reason: str, *, model: str = "") -> ItemRecord:
+    """Return the record of an item that cannot run here."""
+    return _unrun(task, agent, model, number, reason, SKIPPED, SKIPPED)
 
 
-def crashed_record(task: Task, agent: str, number: int, reason: str) -> ItemRecord:
+def crashed_record(task: Task, agent: str, number: int, reason: str, *, model: str = "") -> ItemRecord:
     """Return the record of an item whose worker died or whose fixture failed."""
-    return _unrun(task, agent, number, reason, Status.INFRA_ERROR.value, Outcome.INFRA.value)
+    return _unrun(task, agent, model, number, reason, Status.INFRA_ERROR.value, Outcome.INFRA.value)
 
 
-def _unrun(task: Task, agent: str, number: int, reason: str, status: str, outcome: str) -> ItemRecord:
+def not_run_record(task: Task, agent: str, number: int, *, model: str = "") -> ItemRecord:
+    """Return the record of an item that the session did not come to."""
+    return _unrun(task, agent, model, number, "", NOT_RUN, NOT_RUN)
+
+
+def _unrun(task: Task, agent: str, model: str, number: int, reason: str, status: str, outcome: str) -> ItemRecord:
     record = ItemRecord(
         task_id=task.task_id, category=task.category, capability=task.capability, language=task.language, agent=agent,
-        number=number, status=status, outcome=outcome, threshold=task.threshold, reason=" ".join(reason.split())[:300],
+        model=model, number=number, status=status, outcome=outcome, threshold=task.threshold, reason=one_line(reason),
+        detail=reason,
     )  # fmt: skip
     return _cleaned(record)
 

@@ -13,7 +13,7 @@ from typing import Any
 from pytest_uniclaw.attempt import Attempt, Turn
 from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import write_bytes, write_json, write_text
-from pytest_uniclaw.verdict import CheckpointScore
+from pytest_uniclaw.verdict import CheckpointScore, Verdict
 
 NEAREST = {
     Status.INTEGRITY_VIOLATION: "fail",
@@ -57,6 +57,7 @@ def score_record(attempt: Attempt) -> dict[str, Any]:
         "attempt_state": verdict.attempt_state.value if verdict else "incomplete",
         "recoverable": bool(verdict and verdict.recoverable),
         "rationale": attempt.reason[:2000],
+        **_opinion(verdict),
         "best_supervisor_score": attempt.score,
         "latest_completed_supervisor_score": attempt.last_score,
         "executor_completed_ever": any(t.finished for t in attempt.turns),
@@ -107,7 +108,7 @@ def summary_record(directory: Path, attempt: Attempt) -> dict[str, Any]:
 
 
 def usage_record(attempt: Attempt) -> dict[str, Any]:
-    """Return ``usage.json``; unknown counters stay null."""
+    """Return ``usage.json``; unknown counters stay null, and ours say ``unknown`` where a cost is."""
     roles = {
         u.role: {
             "prompt_tokens": u.input_tokens, "completion_tokens": u.output_tokens,
@@ -116,7 +117,20 @@ def usage_record(attempt: Attempt) -> dict[str, Any]:
         }
         for u in attempt.usage
     }  # fmt: skip
-    return {"available": bool(roles), "source": dict.fromkeys(roles, "gateway"), "summary": roles}
+    costs = [u.cost_usd for u in attempt.usage]
+    total = sum(cost for cost in costs if cost is not None) if None not in costs else None
+    ours = {
+        u.role: {"cost_usd": _cost(u.cost_usd), "tries": u.tries, "waited_seconds": u.waited_seconds}
+        for u in attempt.usage
+    }
+    return {
+        "available": bool(roles), "source": dict.fromkeys(roles, "gateway"), "summary": roles,
+        "uniclaw": {"roles": ours, "cost_usd": _cost(total)},
+    }  # fmt: skip
+
+
+def _cost(usd: float | None) -> float | str:
+    return "unknown" if usd is None else round(usd, 10)
 
 
 def timeline_record(attempt: Attempt) -> dict[str, Any]:
@@ -155,7 +169,21 @@ def _trace_row(attempt: Attempt, turn: Turn) -> dict[str, Any]:
         "evaluation_index": turn.number, "timestamp_ms": _epoch_ms(turn.started), "verdict": verdict.decision.value,
         "attempt_state": verdict.attempt_state.value, "recoverable": verdict.recoverable, "score": verdict.score,
         "rationale": "; ".join(f"{c.id}: {c.rationale}" for c in verdict.checkpoints if c.rationale)[:2000],
+        **_opinion(verdict),
         "safe_user_feedback": turn.follow_up.message if turn.follow_up else "", "transport": verdict.grader,
+    }  # fmt: skip
+
+
+def _opinion(verdict: Verdict | None) -> dict[str, Any]:
+    """Return the judge's own decision in upstream's fields; a verdict of checks alone has none."""
+    opinion = verdict.opinion if verdict else None
+    if verdict is None or opinion is None:
+        return {}
+    return {
+        "rationale": opinion.rationale[:2000], "confidence": opinion.confidence,
+        "missing_artifacts": list(opinion.missing_artifacts[:10]), "guidance_tags": list(opinion.guidance_tags),
+        "supervisor_verdict_raw": opinion.verdict, "supervisor_attempt_state_raw": opinion.attempt_state,
+        "supervisor_score_raw": opinion.score,
     }  # fmt: skip
 
 

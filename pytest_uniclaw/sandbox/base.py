@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pytest_uniclaw.attempt import Ending, Manifest
 from pytest_uniclaw.paths import SandboxPaths
@@ -30,7 +30,8 @@ class Owner:
 class SandboxSpec:
     """What to provision. ``image`` names an image of :mod:`pytest_uniclaw.sandbox.images`, or is a full reference.
 
-    ``gateway`` is the host folder that holds the agents' socket, None when no model is used. ``lifetime`` is the
+    ``gateway`` is the host folder that holds the agents' socket, None when no model is used; ``relay`` names the
+    engine's volume that holds it instead where host folders cannot be mounted. ``lifetime`` is the
     number of seconds after which a leftover may be reaped by anyone. ``keepable`` leaves it out of the run's reaping,
     so that :meth:`Sandbox.retain` can keep it.
     """
@@ -44,6 +45,7 @@ class SandboxSpec:
     pids: int = 1024
     shm: int = 1024 * MIB
     gateway: Path | None = None
+    relay: str = ""
     lifetime: float = 7200.0
     keepable: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -204,6 +206,38 @@ class GradingOutput:
     log: str
 
 
+@dataclass(frozen=True)
+class WorkspaceJob:
+    """A read-only workspace for a role's tools.
+
+    ``folders`` maps names in the workspace (relative, with ``/``) to host files or folders, which are copied in,
+    root-owned and read-only. A leftover may be reaped by anyone some minutes after ``seconds``. ``memory`` bounds the
+    tools, in bytes.
+    """
+
+    owner: Owner
+    folders: Mapping[str, Path]
+    seconds: float = 1800.0
+    memory: int = 1024 * MIB
+
+
+class Workspace(Protocol):
+    """An open workspace. The tools are those of :mod:`pytest_uniclaw.judge.toolset`, and ``find_quotes``."""
+
+    def call(self, tool: str, arguments: Mapping[str, Any], *, seconds: float = 60.0) -> Mapping[str, Any]:
+        """Run a tool, for at most ``seconds``.
+
+        Returns:
+            ``{"text": str, "images": [{"mime", "data" (base64)}], "next_offset": int | None, "error": str | None}``,
+            of ``find_quotes`` also ``"found": [bool, …]``. What cannot be had is told in ``error``; so is a tool that
+            died, hung or printed nonsense.
+
+        Raises:
+            EngineError: the engine does not answer.
+            SandboxLost: the workspace is gone while the engine answers.
+        """
+
+
 class SandboxProvider(Protocol):
     """A kind of sandbox, a frozen and picklable value.
 
@@ -223,6 +257,12 @@ class SandboxProvider(Protocol):
 
     def grade(self, job: GradingJob) -> GradingOutput:
         """Run the checks of a job in a second sandbox: no network, non-root, evidence read-only."""
+
+    def open_workspace(self, job: WorkspaceJob) -> AbstractContextManager[Workspace]:
+        """Copy a job's folders into a fresh sandbox without network or rights; on exit everything is removed.
+
+        Raises TaskError for a link out of a folder or a special file, OSError for what cannot be read, EngineError.
+        """
 
     def check(self, images: Sequence[str]) -> None:
         """Raise :class:`~pytest_uniclaw.errors.SettingsError` with the remedy when this sandbox cannot be used here."""
@@ -246,4 +286,6 @@ __all__ = [
     "SandboxSpec",
     "TurnLimits",
     "Vitals",
+    "Workspace",
+    "WorkspaceJob",
 ]

@@ -26,6 +26,8 @@ from pytest_uniclaw.sandbox.base import (
     SandboxSpec,
     TurnLimits,
     Vitals,
+    Workspace,
+    WorkspaceJob,
 )
 from pytest_uniclaw.sandbox.disk import DiskGuard, guard
 from pytest_uniclaw.sandbox.engine import (
@@ -45,6 +47,7 @@ from pytest_uniclaw.sandbox.freeze import Sweeper, frozen
 from pytest_uniclaw.sandbox.grading import run_job
 from pytest_uniclaw.sandbox.stream import HeadAndTail
 from pytest_uniclaw.sandbox.turn import run_turn
+from pytest_uniclaw.sandbox.workspace import DockerWorkspace, start_workspace
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -190,6 +193,13 @@ class DockerProvider:
         """Run the checks of a job in a fresh container. Raises EngineError."""
         with connected(self.base_url) as api, removed_at_end(Container(api, new_name(job.owner.run))) as container:
             return run_job(container, job)
+
+    @contextmanager
+    def open_workspace(self, job: WorkspaceJob) -> Iterator[Workspace]:
+        """Open a workspace in a fresh container; on exit it is removed. Raises TaskError, OSError, EngineError."""
+        with connected(self.base_url) as api, removed_at_end(Container(api, new_name(job.owner.run))) as container:
+            start_workspace(container, job)
+            yield DockerWorkspace(container, job)
 
     def check(self, images: Sequence[str]) -> None:
         """Raise SettingsError, with the remedy, when there is no engine or an image is missing."""

@@ -34,14 +34,20 @@ class Command:
 
 def prepare(
     container: Container, command: Sequence[str], *, user: str, cwd: str, environment: Mapping[str, str],
+    stdin: bool = False,
 ) -> Command:
-    """Define a command; the values of its environment are seen by it alone, not by who inspects the container."""
+    """Define a command; the values of its environment are seen by it alone, not by who inspects the container.
+
+    With ``stdin`` its standard input is what :meth:`Running.send` sends, which never ends.
+    """
     ended = Ended()
     variables = {**environment, MARK_VARIABLE: ended.mark}
-    return Command(container, define(container, ended.wrap(list(command)), user, cwd, variables), ended)
+    return Command(container, define(container, ended.wrap(list(command)), user, cwd, variables, stdin), ended)
 
 
-def define(container: Container, command: list[str], user: str, cwd: str, environment: Mapping[str, str]) -> str:
+def define(
+    container: Container, command: list[str], user: str, cwd: str, environment: Mapping[str, str], stdin: bool = False,
+) -> str:
     """Create an exec and return its id.
 
     A busy engine may take a thawed container for a paused one until its own late event of the pause is followed by
@@ -51,7 +57,7 @@ def define(container: Container, command: list[str], user: str, cwd: str, enviro
     while True:
         try:
             made = container.api.exec_create(
-                container.name, command, user=user, workdir=cwd, environment=dict(environment),
+                container.name, command, user=user, workdir=cwd, environment=dict(environment), stdin=stdin,
             )
             return str(made["Id"])
         except failures() as error:
@@ -78,6 +84,13 @@ class Running:
     connection: socket.socket
     early: bytes
     frames: Frames = field(default_factory=Frames)
+
+    def send(self, data: bytes, seconds: float) -> None:
+        """Write to the command's standard input, within ``seconds``. Raises EngineError and SandboxLost."""
+        with self.command.container.calls("write to a command"):
+            self.connection.settimeout(seconds)
+            self.connection.sendall(data)
+            self.connection.settimeout(0)
 
     def read(self, seconds: float) -> bytes | None:
         """Return output, ``b""`` at the command's end, None when nothing came within ``seconds``."""

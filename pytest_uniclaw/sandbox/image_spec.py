@@ -23,6 +23,8 @@ REPOSITORY = "uniclaw"
 IMAGE_LABEL = "uniclaw.image"
 DEFAULT_NANOBOT = "0.1.5.post3"
 NANOBOT_VERSIONS = (DEFAULT_NANOBOT, "0.3.5")
+DEFAULT_CODEX = "0.171.0"
+CODEX_VERSIONS = (DEFAULT_CODEX, "0.120.0")
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -48,6 +50,11 @@ def _nanobot(version: str) -> ImageSpec:
     return ImageSpec(name=f"nanobot-{version}", folder="nanobot", parent="runtime", extra=(lock,))
 
 
+def _codex(version: str) -> ImageSpec:
+    lock = ("package-lock.json", f"docker:locks/codex-{version}.json")
+    return ImageSpec(name=f"codex-{version}", folder="codex", parent="runtime", extra=(lock,))
+
+
 _SPECS = (
     ImageSpec(
         name="runtime",
@@ -57,6 +64,7 @@ _SPECS = (
     ),
     ImageSpec(name="grader", folder="grader", parent="runtime"),
     *(_nanobot(version) for version in NANOBOT_VERSIONS),
+    *(_codex(version) for version in CODEX_VERSIONS),
 )
 
 IMAGES: Mapping[str, ImageSpec] = {spec.name: spec for spec in _SPECS}
@@ -69,6 +77,7 @@ _AGENT_IMAGES = {
     "oracle": {"": "runtime"},
     "nop": {"": "runtime"},
     "nanobot": {version: f"nanobot-{version}" for version in NANOBOT_VERSIONS} | {"": f"nanobot-{DEFAULT_NANOBOT}"},
+    "codex": {version: f"codex-{version}" for version in CODEX_VERSIONS} | {"": f"codex-{DEFAULT_CODEX}"},
 }
 
 

@@ -37,10 +37,14 @@ from pytest_uniclaw.sandbox.base import (
     SandboxSpec,
     TurnLimits,
     Vitals,
+    Workspace,
+    WorkspaceJob,
 )
 from pytest_uniclaw.sandbox.collect import extract
 from pytest_uniclaw.sandbox.local_exec import CHUNK, follow, run_command, run_turn, started
 from pytest_uniclaw.sandbox.local_holder import PATH, Holder, held, missing_programs, python_binds, rights
+from pytest_uniclaw.sandbox.local_workspace import LocalWorkspace
+from pytest_uniclaw.sandbox.workspace import payload
 
 PUT_SECONDS = 120.0
 PROBE_SECONDS = 30.0
@@ -201,6 +205,14 @@ class LocalProvider:
             lines = read_lines(holder)
         log = done.output[-grading.LOG_BYTES:].decode("utf-8", "replace")
         return GradingOutput(lines, done.exit_code, done.ending is not Ending.EXITED, log)
+
+    @contextmanager
+    def open_workspace(self, job: WorkspaceJob) -> Iterator[Workspace]:
+        """Open a workspace with this interpreter, its libraries and the host's programs. Raises as grading does."""
+        with held(binds=python_binds()) as holder:
+            with pack(payload(job)) as archive:
+                unpack(holder, archive)
+            yield LocalWorkspace(holder, job)
 
     def check(self, images: Sequence[str]) -> None:
         """Make a sandbox and run a command in it. Raises SettingsError with the remedy where that fails."""

@@ -63,8 +63,8 @@ def rights(user: str) -> dict[str, Any]:
 def reach(api: APIClient, spec: SandboxSpec) -> dict[str, Any]:
     """Return the host settings for the network and the gateway's socket."""
     settings: dict[str, Any] = {}
-    if spec.gateway is not None:
-        settings["binds"] = {str(spec.gateway): {"bind": GATEWAY, "mode": "ro"}}
+    if source := spec.relay or (str(spec.gateway) if spec.gateway else ""):
+        settings["binds"] = {source: {"bind": GATEWAY, "mode": "ro"}}
     if spec.network == "isolated":
         return {**settings, "network_mode": "none"}
     network = session_network(api, spec.owner.run, session_labels(spec.owner.run, 4 * spec.lifetime))

@@ -7,6 +7,7 @@ awaited when the task says how (``ready``), and what the task wants to know of i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pytest_uniclaw.extension import SAFE_NAME
 from pytest_uniclaw.paths import SandboxPaths
 from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.sandbox.base import MIB, Completed, Entry, Sandbox
+from pytest_uniclaw.store import write_bytes
 from pytest_uniclaw.task import Service, Task
 
 ONESHOT_SECONDS = 1200.0
@@ -24,18 +26,22 @@ EXPORT_BYTES = MIB - 4096
 """A larger export is refused, not cut: a check must not read half a state, and a command's output is bounded."""
 _STARTED_SECONDS = 30.0
 """How long the start of a background service without ``ready`` may take to be confirmed."""
-_TAIL_BYTES = 4000
+LOG_BYTES = MIB - 4096
+"""The end of a failed service's log that is kept; a command's output is bounded."""
+TAIL_CHARACTERS = 2000
+"""The end of a failed service's log that its error says."""
+LOGS = "services"
+"""Where an attempt's folder keeps the logs of services that failed."""
 _DIED, _NOT_READY = 70, 71
 
 _PRELUDE = """
-folder=$1 log=$2 command=$3 user=$4 ready=$5 seconds=$6 tail_bytes=$7
+folder=$1 log=$2 command=$3 user=$4 ready=$5 seconds=$6
 """
 _ONESHOT = """
 cd "$folder" || exit
 result=0
 bash -lc "set -euo pipefail
 $command" > "$log" 2>&1 < /dev/null || result=$?
-tail -c "$tail_bytes" "$log"
 cd /
 [ "$user" != root ] || rm -rf "$folder"
 exit $result
@@ -46,17 +52,18 @@ setsid bash -lc "set -euo pipefail
 $command" >> "$log" 2>&1 < /dev/null &
 pid=$!
 said=''
-fail() { tail -c "$tail_bytes" "$log"; [ -z "$said" ] || printf '\\nready said: %s\\n' "$said"; exit "$1"; }
+fail() { printf %s "$said"; exit "$1"; }
+started() { echo "$pid"; exit 0; }
 in_session() { read -r stat < "/proc/$pid/stat" && set -- ${stat##*) } && [ "$4" = "$pid" ]; } 2> /dev/null
-echo "$pid"
 while :; do
     if ! kill -0 "$pid" 2> /dev/null; then wait "$pid" || fail 70; fi
-    if [ -z "$ready" ]; then in_session && exit 0; sleep 0.01; continue; fi
-    said=$(timeout 10 bash -c "$ready" 2>&1 < /dev/null | tail -c 300; exit "${PIPESTATUS[0]}") && exit 0
+    if [ -z "$ready" ]; then in_session && started; sleep 0.01; continue; fi
+    said=$(timeout 10 bash -c "$ready" 2>&1 < /dev/null | tail -c 300; exit "${PIPESTATUS[0]}") && started
     [ "$SECONDS" -lt "$seconds" ] || fail 71
     sleep 0.1
 done
 """
+"""Prints the pid of a service that was started, or what ``ready`` said last."""
 _EXPORT = """
 cd "$1" 2> /dev/null || cd /
 folder=$(mktemp -d) || exit
@@ -83,12 +90,15 @@ class Running:
         return self.service.name
 
 
-def start_services(sandbox: Sandbox, task: Task, environment: Mapping[str, str]) -> tuple[Running, ...]:
+def start_services(
+    sandbox: Sandbox, task: Task, environment: Mapping[str, str], directory: Path
+) -> tuple[Running, ...]:
     """Install and start the task's services, in order; background services with ``ready`` are awaited.
 
-    ``environment`` holds declared privacy values; their text is blanked out in errors. Raises :class:`InfraError`
-    that names the service, how it ended and the end of its log. Costs one put and one exec per service (a one-shot
-    service that is not root's: two).
+    ``environment`` holds declared privacy values; their text is blanked out in errors and logs. Raises
+    :class:`InfraError` that names the service, how it ended and the end of its log, which is kept as
+    ``services/<name>.log`` in the attempt's ``directory``. Costs one put and one exec per service (a one-shot service
+    that is not root's: two).
     """
     if not task.services:
         return ()
@@ -96,7 +106,7 @@ def start_services(sandbox: Sandbox, task: Task, environment: Mapping[str, str])
     running = []
     for service in task.services:
         try:
-            running.append(_start(sandbox, service, environment))
+            running.append(_start(sandbox, service, environment, directory))
         except SandboxLost as error:
             raise InfraError(f"service {service.name!r}: the sandbox died while it started: {error}") from error
     return tuple(running)
@@ -142,28 +152,27 @@ def _entries(task: Task, service: Service, paths: SandboxPaths) -> tuple[Entry, 
     )
 
 
-def _start(sandbox: Sandbox, service: Service, environment: Mapping[str, str]) -> Running:
+def _start(sandbox: Sandbox, service: Service, environment: Mapping[str, str], directory: Path) -> Running:
     """Start one service as its account, and wait for its end or its readiness."""
     start = _ONESHOT if service.oneshot else _BACKGROUND
     seconds = ONESHOT_SECONDS if service.oneshot else _STARTED_SECONDS + (service.ready_seconds if service.ready else 0)
     variables = {**environment, **_variables(sandbox.paths, service)}
     completed = _run(sandbox, service, start, seconds, variables)
     if completed.ending is not Ending.EXITED or completed.exit_code != 0:
-        raise _failure(sandbox, service, completed, environment)
+        log = _keep_log(sandbox, service, Redactor(environment.values()), directory)
+        raise _failure(service, completed, log, Redactor(environment.values()))
     if service.oneshot:
         if service.user != "root":
             sandbox.run(["rm", "-rf", "--", sandbox.paths.service(service.name)])
         return Running(service)
-    first = completed.output.partition(b"\n")[0].strip()
-    return Running(service, int(first) if first.isdigit() else None)
+    pid = completed.output.strip()
+    return Running(service, int(pid) if pid.isdigit() else None)
 
 
-def _run(
-    sandbox: Sandbox, service: Service, script: str, seconds: float, variables: Mapping[str, str]
-) -> Completed:
+def _run(sandbox: Sandbox, service: Service, script: str, seconds: float, variables: Mapping[str, str]) -> Completed:
     folder, log = sandbox.paths.service(service.name), _log(sandbox.paths, service)
     arguments = [folder, log, service.start, service.user, service.ready or "", str(service.ready_seconds)]
-    command = ["bash", "-c", _PRELUDE + script, "service", *arguments, str(_TAIL_BYTES)]
+    command = ["bash", "-c", _PRELUDE + script, "service", *arguments]
     return sandbox.run(command, user=service.user, seconds=seconds, environment=variables)
 
 
@@ -179,22 +188,37 @@ def _log(paths: SandboxPaths, service: Service) -> str:
     return f"{paths.logs}/{service.name}.log"
 
 
-def _failure(
-    sandbox: Sandbox, service: Service, completed: Completed, environment: Mapping[str, str]
-) -> InfraError:
+def _keep_log(sandbox: Sandbox, service: Service, redactor: Redactor, directory: Path) -> str:
+    """Store the end of a failed service's log without secrets, and return it; a disk that refuses it loses the file."""
+    tail = ["tail", "-c", str(LOG_BYTES), _log(sandbox.paths, service)]
+    content = redactor.data(sandbox.run(tail, user=service.user).output)
+    if content:
+        with suppress(OSError):
+            write_bytes(directory / LOGS / f"{service.name}.log", content)
+    return content.decode("utf-8", "replace").strip()
+
+
+def _failure(service: Service, completed: Completed, log: str, redactor: Redactor) -> InfraError:
     """Say which service failed, how, and what its log ends with."""
-    output = completed.output
     if completed.ending is not Ending.EXITED:
         how = f"did not end within {completed.seconds:.0f} s"
-        output = sandbox.run(["tail", "-c", str(_TAIL_BYTES), _log(sandbox.paths, service)]).output
     elif completed.exit_code == _NOT_READY and not service.oneshot:
         how = f"was not ready after {service.ready_seconds} s (`{service.ready}`)"
     elif completed.exit_code == _DIED and not service.oneshot:
         how = f"ended at once (`{service.start}`)"
     else:
         how = f"exited with {completed.exit_code} (`{service.start}`)"
-    text = Redactor(environment.values()).text(output[-_TAIL_BYTES:].decode("utf-8", "replace").strip())
-    return InfraError(f"service {service.name!r} {how}; its log ends:\n{text}")
+    if said := " ".join(redactor.text(completed.output.decode("utf-8", "replace")).split()):
+        how = f"{how}, which said: {said}"
+    if not log:
+        return InfraError(f"service {service.name!r} {how}; it wrote no log")
+    return InfraError(f"service {service.name!r} {how}; its log, {LOGS}/{service.name}.log, ends:\n{_end_of(log)}")
+
+
+def _end_of(log: str) -> str:
+    """Return the last whole lines, or what one line too long ends with."""
+    tail = log[-TAIL_CHARACTERS:]
+    return tail.partition("\n")[2] or tail if len(log) > TAIL_CHARACTERS else log
 
 
 def _export(sandbox: Sandbox, service: Service, name: str, command: str) -> tuple[bytes, str]:

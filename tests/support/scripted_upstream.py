@@ -11,21 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 Act = Callable[["Handler"], None]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers a request with the server's next act."""
+    """Answers a request, whose decoded body is ``body``, with the server's next act."""
 
     server: Upstream
+    body: Any
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        data = self.rfile.read(int(self.headers["content-length"]))
-        self.server.requests.append({"headers": dict(self.headers), "path": self.path, "body": json.loads(data)})
-        self.server.next_act()(self)
+        self.body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.requests.append({"headers": dict(self.headers), "path": self.path, "body": self.body})
+        self.server.next_act(self.body)(self)
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -84,14 +85,25 @@ class Upstream(ThreadingHTTPServer):
         self.release.clear()
         self.gone.clear()
 
-    def next_act(self) -> Act:
+    def next_act(self, body: Any) -> Act:
+        return self.next_of(self.acts)
+
+    def next_of(self, acts: list[Act]) -> Act:
         with self._lock:
-            return self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
+            return acts.pop(0) if len(acts) > 1 else acts[0]
+
+
+Server = TypeVar("Server", bound=Upstream)
 
 
 @contextmanager
 def running_upstream() -> Iterator[Upstream]:
-    server = Upstream()
+    with running(Upstream()) as server:
+        yield server
+
+
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -128,7 +140,7 @@ def ok(text: str = "fine") -> Act:
     """The answer, streamed or whole as it was asked for."""
 
     def act(handler: Handler) -> None:
-        if handler.server.requests[-1]["body"].get("stream"):
+        if handler.body.get("stream"):
             handler.events([piece(text[:2]), piece(text[2:]), piece("", "stop"), usage_chunk()])
         else:
             handler.whole(200, completion(text))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,12 @@ class Session:
         return record | {"folder": path.parent}
 
 
-def start(root: Path, *arguments: str, environment: dict[str, str] | None = None) -> Session:
-    """Start pytest over a suite in a process group of its own."""
+def start(
+    root: Path, *arguments: str, environment: dict[str, str] | None = None, targets: Sequence[str] = ("suites",)
+) -> Session:
+    """Start pytest over a suite, or over other files, in a process group of its own."""
     log, junit = root / "output.txt", root / "junit.xml"
-    command = [sys.executable, "-m", "pytest", "suites", f"--junitxml={junit}", "-rA", *arguments]
+    command = [sys.executable, "-m", "pytest", *targets, f"--junitxml={junit}", "-rA", *arguments]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, cwd=root, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -119,9 +121,11 @@ def start(root: Path, *arguments: str, environment: dict[str, str] | None = None
     return Session(root, process, log, junit, arguments)
 
 
-def run(root: Path, *arguments: str, environment: dict[str, str] | None = None) -> Session:
-    """Run pytest over a suite to its end."""
-    return start(root, *arguments, environment=environment).finish()
+def run(
+    root: Path, *arguments: str, environment: dict[str, str] | None = None, targets: Sequence[str] = ("suites",)
+) -> Session:
+    """Run pytest over a suite, or over other files, to its end."""
+    return start(root, *arguments, environment=environment, targets=targets).finish()
 
 
 def _cases(junit: Path) -> Iterator[tuple[str, Case]]:

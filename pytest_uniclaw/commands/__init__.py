@@ -1,0 +1,1 @@
+"""The larger commands of ``uniclaw``, one module each: ``add`` registers its arguments, ``run`` does the work."""

@@ -1,0 +1,130 @@
+"""``uniclaw regrade``: judge the stored evidence of a run again, with another supervisor or the same one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.extensions import asks_model, load_provider
+from pytest_uniclaw.models.client import GatewayAddress, start_gateway
+from pytest_uniclaw.options import DEFAULT_FILES
+from pytest_uniclaw.paths import scratch_prefix
+from pytest_uniclaw.regrade import Regrading, regrade_attempt
+from pytest_uniclaw.report.stored import records_of_run
+from pytest_uniclaw.rolecheck import supervisor_of
+from pytest_uniclaw.session import providers_of, tuning_of
+from pytest_uniclaw.settings import Settings, resolve
+from pytest_uniclaw.store import attempts_of, find_run, new_run
+from pytest_uniclaw.task import Task, load_task
+from pytest_uniclaw.terminal import report_lines
+
+ROLE_OPTIONS = ("supervisor", "supervisor_model", "supervisor_effort", "judges", "sandbox", "runs_dir", "config")
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "regrade",
+        help="judge a stored run again, without running agents",
+        description="Judge the stored evidence of every attempt of a run again and write the result as a run of its "
+        "own, which `uniclaw report` and `uniclaw agreement` read. The agents' work is neither repeated nor changed.",
+    )
+    parser.add_argument("run_name", metavar="RUN", help="run id, path, or latest")
+    parser.add_argument(
+        "tasks", nargs="*", type=Path, metavar="PATH", help="where the task files are (default: suites)"
+    )
+    parser.add_argument("--supervisor", metavar="NAME", help="as for pytest: auto, checks, model, codex or script:FILE")
+    parser.add_argument("--supervisor-model", metavar="MODEL", help="model of the supervisor")
+    parser.add_argument("--supervisor-effort", metavar="EFFORT", help="reasoning effort of the supervisor's model")
+    parser.add_argument("--judges", metavar="N", help="1, an odd number for a panel, or auto")
+    parser.add_argument("--sandbox", metavar="NAME", help="where checks and the judge's tools run (default: docker)")
+    parser.add_argument("--runs-dir", metavar="DIR", help="where run directories are (default: runs)")
+    parser.add_argument("--config", metavar="FILE", help="settings file (default: uniclaw.toml)")
+    parser.add_argument("-n", dest="workers", type=int, default=1, metavar="N", help="attempts at a time (default: 1)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Regrade a run; return 1 when an attempt could not be judged. Raises SettingsError and InfraError."""
+    given = {f"uniclaw_{name}": getattr(options, name) for name in ROLE_OPTIONS}
+    settings = resolve(given, {}, Path.cwd())
+    source = find_run(settings.runs_dir, options.run_name)
+    tasks = _tasks(options.tasks or [Path("suites")])
+    work = list(attempts_of(source))
+    _refuse_unknown(work, tasks, source)
+    name = f"{new_run()}-regrade"
+    target = settings.runs_dir / name
+    with ExitStack() as stack:
+        gateway = _start(settings, name, target, [tasks[a.task_id] for _, a in work], stack)
+
+        def judge(item: tuple[Path, Attempt]) -> str:
+            stored, attempt = item
+            task = tasks[attempt.task_id]
+            regrading = _regrading(settings, name, task, gateway)
+            directory = target / stored.relative_to(source)
+            directory.mkdir(parents=True)
+            new = regrade_attempt(regrading, task, stored, attempt, directory)
+            before, after = (f"{a.score:.2f} {a.status}" for a in (attempt, new))
+            return f"{attempt.task_id} {attempt.agent}: {before} -> {after}"
+
+        with ThreadPoolExecutor(max_workers=max(1, options.workers)) as pool:
+            for number, line in enumerate(pool.map(judge, work), start=1):
+                _say(f"[{number}/{len(work)}] {line}")
+    for line in [*report_lines(records := records_of_run(target)), f"run directory: {target}"]:
+        _say(line)
+    return 0 if records and all(record.judged for record in records) else 1
+
+
+def _tasks(paths: list[Path]) -> dict[str, Task]:
+    return {task.task_id: task for path in paths for task in map(load_task, _files(path))}
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        raise SettingsError(f"{path}: there is no such file or folder\n  fix: name the folder of the run's task files")
+    if path.is_dir():
+        yield from sorted({file for pattern in DEFAULT_FILES for file in path.rglob(pattern)})
+    else:
+        yield path
+
+
+def _refuse_unknown(work: list[tuple[Path, Attempt]], tasks: dict[str, Task], source: Path) -> None:
+    if not work:
+        raise SettingsError(f"{source}: no finished attempt is stored there")
+    if unknown := sorted({attempt.task_id for _, attempt in work} - tasks.keys()):
+        raise SettingsError(
+            f"no task file for {', '.join(unknown)}\n  fix: name the folders that hold them after the run"
+        )
+
+
+def _start(settings: Settings, name: str, target: Path, tasks: list[Task], stack: ExitStack) -> GatewayAddress | None:
+    """Start what the regrade needs: the reaper for its containers, a gateway where a model is asked."""
+    target.mkdir(parents=True)
+    if settings.sandbox == "docker":
+        from pytest_uniclaw.sandbox.reaper import start_reaper
+
+        stack.callback(start_reaper(name).close)
+    if not any(asks_model(supervisor_of(task, settings), task) for task in tasks):
+        return None
+    process = start_gateway(
+        target / "models", providers_of(settings), tuning=tuning_of(settings), scratch=scratch_prefix(name)
+    )
+    stack.callback(process.close)
+    return process.address
+
+
+def _regrading(settings: Settings, name: str, task: Task, gateway: GatewayAddress | None) -> Regrading:
+    secrets = tuple(provider.api_key for provider in settings.providers if provider.api_key)
+    return Regrading(name, supervisor_of(task, settings), load_provider(settings.sandbox), gateway, secrets)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
