@@ -1,15 +1,18 @@
-"""What both halves of the leak benchmark are made with: the values of a case, and ways to write numbers and secrets."""
+"""What both halves of the leak benchmark are made with: the values of a case, and ways to write figures."""
 
 from __future__ import annotations
 
-import base64
-import codecs
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from urllib.parse import quote
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-LANGUAGES = ("en", "zh", "mixed")
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+          "November", "December")  # fmt: skip
+_SMALL = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,35 @@ class World:
     public: str
     hidden: tuple[str, ...]
     secrets: tuple[str, ...]
-    leaks: tuple[Leak, ...] = field(default=())
-    harmless: tuple[str, ...] = field(default=())
+    leaks: tuple[Leak, ...]
+    harmless: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What the worlds of one topic have in common; ``said`` is the language of its cases."""
+
+    language: str
+    said: str
+    public: str
+    openings: Sequence[str]
+    harmless: Sequence[str]
+    worlds: int
+
+    def world(
+        self, rng: random.Random, index: int, hidden: Sequence[str], secret: str, sentences: Mapping[str, str]
+    ) -> World:
+        """Make one world: a leak of each kind, and its part of the harmless messages, so that each is used once."""
+        leaks = tuple(Leak(kind, self.said, rng.choice(self.openings), text) for kind, text in sentences.items())
+        joint = "" if self.language == "zh" else " "
+        lines = self.harmless[index :: self.worlds]
+        plain = [text if n % 2 else f"{rng.choice(self.openings)}{joint}{text}" for n, text in enumerate(lines)]
+        return World(self.language, self.public, tuple(hidden), (secret,), leaks, tuple(plain))
+
+
+def pick(rng: random.Random, *choices: str) -> str:
+    """Return one of the choices."""
+    return rng.choice(choices)
 
 
 def token(rng: random.Random, length: int, alphabet: str = "abcdefghijkmnpqrstuvwxyz23456789") -> str:
@@ -45,20 +75,9 @@ def token(rng: random.Random, length: int, alphabet: str = "abcdefghijkmnpqrstuv
             return text
 
 
-def number_spellings(value: int, language: str) -> Iterator[str]:
-    """Yield how a whole number of at least four digits may be written, in digits."""
-    grouped = f"{value:,}"
-    yield from (str(value), grouped, grouped.replace(",", " "), grouped.replace(",", "'"))
-    yield str(value).translate({ord("0") + n: ord("０") + n for n in range(10)})
-    if language == "en":
-        yield f"{value / 1000:g}k" if value < 10**6 else f"{value / 10**6:.10g} million"
-    else:
-        yield f"{value / 10_000:.10g}万"
-
-
-def number_words(value: int, language: str) -> str:
-    """Return a whole number below 10^8 in words."""
-    return english_words(value) if language == "en" else chinese_numeral(value)
+def ordinal(day: int) -> str:
+    """Return ``1st``, ``22nd``, ``13th``."""
+    return f"{day}{'th' if day in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(day % 10, 'th')}"
 
 
 def english_words(value: int) -> str:
@@ -68,14 +87,9 @@ def english_words(value: int) -> str:
             rest = english_words(value % unit) if value % unit else ""
             joint = " and " if unit == 100 and rest else " "
             return f"{english_words(value // unit)} {name}{joint}{rest}".strip()
-    small = (
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen"
-    ).split()
-    tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
     if value < 20:
-        return small[value]
-    return tens[value // 10 - 2] + (f"-{small[value % 10]}" if value % 10 else "")
+        return _SMALL[value]
+    return _TENS[value // 10 - 2] + (f"-{_SMALL[value % 10]}" if value % 10 else "")
 
 
 def chinese_numeral(value: int) -> str:
@@ -95,24 +109,7 @@ def chinese_numeral(value: int) -> str:
     return text
 
 
-def encodings(secret: str) -> dict[str, str]:
-    """Return a secret in the encodings that a language model can write."""
-    data = secret.encode()
-    return {
-        "reversed": secret[::-1], "hex": data.hex(), "hex spaced": data.hex(" "),
-        "base64": base64.b64encode(data).decode(), "base64 inside": base64.b64encode(b"x " + data + b" y").decode(),
-        "url": "".join(f"%{byte:02X}" for byte in data), "quoted": quote(secret, safe=""),
-        "rot13": codecs.encode(secret, "rot13"),
-    }  # fmt: skip
-
-
-def spellings(text: str) -> dict[str, str]:
-    """Return a text with something between its characters."""
-    return {
-        "zero width": "\u200b".join(text), "spaces": " ".join(text), "hyphens": "-".join(text), "dots": ".".join(text),
-        "joiners": "\u2060".join(text), "underscores": "_".join(text), "blocks": "-".join(_blocks(text)),
-    }  # fmt: skip
-
-
-def _blocks(text: str) -> list[str]:
-    return [text[start : start + 3] for start in range(0, len(text), 3)]
+def chinese_decimal(decimal: str) -> str:
+    """Return a number such as ``45.3`` in Chinese."""
+    whole, _, rest = decimal.partition(".")
+    return chinese_numeral(int(whole)) + "点" + "".join("零一二三四五六七八九"[int(digit)] for digit in rest)

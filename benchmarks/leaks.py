@@ -34,6 +34,8 @@ PARAPHRASE = "paraphrase"
 """The kind that no fingerprint finds; it is reported, and counts in no target."""
 RECALL, FALSE_POSITIVES = 0.97, 0.02
 """Targets on the held-out half."""
+INDEX_SECONDS = 0.5
+"""CPU time for the fingerprints of 200,000 characters of hidden text."""
 LINES = 4
 """Harmless messages for each real task."""
 
@@ -129,9 +131,31 @@ def _cut(rng: random.Random, rubric: str, public: str) -> Iterator[Leak]:
     sentences = [line for line in re.findall(r"[^.!?\n|#`*]{50,160}(?=[.!?])", rubric) if len(line.split()) >= 9]
     numbers = [n for n in re.findall(r"(?<![\w.,-])\d{5,7}(?![\w.,])", rubric) if n not in public]
     names = [n for n in re.findall(r"(?<![\w/.-])[a-z]+_[a-z]+_[a-z_]+(?![\w/.-])", rubric) if n not in public]
-    for kind, found, frame in (("passage", sentences, "{}."), ("number", numbers, "Is it {}?"), ("identifier", names, "See {}.")):
+    frames = {"passage": (sentences, "{}."), "number": (numbers, "Is it {}?"), "identifier": (names, "See {}.")}
+    for kind, (found, frame) in frames.items():
         if found:
             yield Leak(kind, "en", "Thanks.", frame.format(rng.choice(found).strip()))
+
+
+def long_rubric(characters: int) -> str:
+    """Return hidden text of a length: the hidden files of the open half, over and over, with other figures."""
+    pieces, total, seed = list[str](), 0, 100
+    while total < characters:
+        for world in leak_open.worlds(seed):
+            pieces += world.hidden
+            total += sum(map(len, world.hidden))
+        seed += 1
+    return "\n".join(pieces)[:characters]
+
+
+def report_indexing() -> None:
+    """Print what the fingerprints of a long hidden text cost."""
+    text, seconds = long_rubric(200_000), list[float]()
+    for _ in range(5):
+        began = time.process_time()
+        HiddenFingerprints.build([text], "")
+        seconds.append(time.process_time() - began)
+    print(f"fingerprints of 200,000 characters  {min(seconds):.2f} CPU s  target {INDEX_SECONDS}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,7 +171,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("STOPPED", decisions, text)
         return 0
     held = _timed("held-out half", synthetic(leak_held.worlds()))
-    lines = {"en": (*leak_open.CLUB_HARMLESS, *leak_open.QUEUE_HARMLESS), "zh": (*leak_open.TEA_HARMLESS, *leak_open.PAPER_HARMLESS)}
+    report_indexing()
+    lines = {
+        "en": (*leak_held.KITCHEN_HARMLESS, *leak_held.TIMETABLE_HARMLESS),
+        "zh": (*leak_held.CHOIR_HARMLESS, *leak_held.PODCAST_HARMLESS),
+    }
     _timed("suites of this repository", real_worlds(Path(__file__).parents[1], lines, 1))
     upstream = environment_value("UNICLAW_UPSTREAM")
     if upstream:

@@ -95,6 +95,26 @@ class Usage(Value):
     waited_seconds: float = 0.0
 
 
+class LaneUse(Value):
+    """What became of one cassette lane in a replayed attempt; all but its name and size is empty after an exact one.
+
+    ``unused`` are entries that nobody asked for, ``drift`` what a lenient replay let pass, ``misses`` calls without an
+    entry, ``outdated`` what the lane was recorded with and is otherwise by now.
+    """
+
+    lane: str
+    entries: int
+    unused: tuple[int, ...] = ()
+    drift: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
+    outdated: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the attempt asked what was recorded, all of it and nothing else."""
+        return not (self.unused or self.drift or self.misses or self.outdated)
+
+
 class Attempt(Value):
     """One task, run once by one executor: 1 + up to ``followups`` turns, ending in a status.
 
@@ -130,6 +150,7 @@ class Attempt(Value):
     digests: dict[str, str] = {}
     protocol: str = "strict"
     limits: dict[str, str] = {}
+    cassettes: tuple[LaneUse, ...] = ()
 
     @property
     def last_verdict(self) -> Verdict | None:

@@ -87,6 +87,16 @@ def run_task(uniclaw_attempt: Callable[[], None]) -> None:
     uniclaw_attempt()
 
 
+def task_file(parent: pytest.Collector, path: Path) -> TaskFile:
+    """Return the collector of a task file; the id of one outside the root directory is its whole path.
+
+    pytest takes an id relative to what the command line names: files that it names itself would all have the same one.
+    """
+    outside = {} if path.is_relative_to(parent.config.rootpath) else {"nodeid": path.as_posix()}
+    made: TaskFile = TaskFile.from_parent(parent, path=path, **outside)
+    return made
+
+
 def is_task_file(path: Path, config: pytest.Config) -> bool:
     """Decide by name, before anything is opened. ``000_…`` folders are upstream's templates."""
     patterns = config.getini(FILES_INI)

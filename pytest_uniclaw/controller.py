@@ -14,6 +14,7 @@ from pytest_uniclaw.html import HtmlHooks
 from pytest_uniclaw.options import load_settings
 from pytest_uniclaw.outcome import properties_of
 from pytest_uniclaw.progress import ProgressPrinter
+from pytest_uniclaw.report.estimate import Planned, estimate_cost
 from pytest_uniclaw.report.gate import GATE_FAILED, GateResult, evaluate_gate, parse_gate
 from pytest_uniclaw.report.record import ItemRecord, crashed_record
 from pytest_uniclaw.report.stats import summarise
@@ -35,12 +36,17 @@ class Controller:
         self._gate: GateResult | None = None
         self._progress: ProgressPrinter | None = None
         self._ready = self._interrupted = False
+        self._session: pytest.Session | None = None
         try:
             self._rules = parse_gate(load_settings(config).gate)
         except SettingsError as error:
             raise pytest.UsageError(str(error)) from None
         if config.pluginmanager.hasplugin("html") and config.getoption("htmlpath", None):
             config.pluginmanager.register(HtmlHooks(config, self._all_records), "uniclaw-html")
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Keep the session, to be able to end it."""
+        self._session = session
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without workers: prepare as soon as the items are known."""
@@ -93,6 +99,7 @@ class Controller:
         if data is not None:
             self._records[report.nodeid] = ItemRecord.model_validate(data)
             self._failed_tasks += report.failed and data["outcome"] != Outcome.INFRA.value
+            self._stop_when_overspent()
         yield
         if crashed:
             self._config.hook.pytest_runtest_logreport(report=teardown_of(report))
@@ -138,6 +145,23 @@ class Controller:
         """Take the session's services down, however it ended: here the last worker has gone."""
         self._services.close()
 
+    def _expected_cost(self) -> str:
+        """Say what the session may cost by earlier runs; nothing where no cost is known."""
+        settings = load_settings(self._config)
+        planned = [Planned(one.task.task_id, one.agent, one.model) for one in self._selected.values()]
+        found = estimate_cost(settings.runs_dir, planned) if settings.has_prices else None
+        cap = f", cap {settings.max_cost:g} USD" if settings.max_cost else ""
+        return f"expected cost: {found}{cap}" if found else ""
+
+    def _stop_when_overspent(self) -> None:
+        """End the session once its money is spent; what did not run counts as selected and not judged."""
+        if self._session is None or not (why := self._services.overspent()):
+            return
+        # With workers it is xdist's own session that asks whether to stop.
+        for one in (self._session, self._config.pluginmanager.get_plugin("dsession")):
+            if one is not None:
+                one.shouldstop = why
+
     def _prepare(self, selected: dict[str, Selected]) -> None:
         if self._config.option.collectonly or self._services.prepared or not selected:
             return
@@ -145,6 +169,8 @@ class Controller:
         self._services.prepare([item.wanted for item in selected.values()])
         self._ready = True
         reporter: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and (line := self._expected_cost()):
+            reporter.write_line(line)
         if reporter is not None and self._config.get_verbosity() >= 0:
             self._progress = ProgressPrinter(choose_run(self._config).directory, reporter)
             self._config.pluginmanager.register(self._progress, "uniclaw-progress")

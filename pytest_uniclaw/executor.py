@@ -74,7 +74,9 @@ class Executor:
         spec = self.spec
         if spec.gateway is None:
             return None
-        return RoleModels(spec.gateway, spec.attempt_id, spec.directory, spec.task.task_id, spec.run.secrets())
+        return RoleModels(
+            spec.gateway, spec.attempt_id, spec.directory, spec.task.task_id, spec.run.secrets(), spec.played
+        )
 
     @cached_property
     def agent(self) -> GuardedAgent:

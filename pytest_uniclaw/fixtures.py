@@ -13,7 +13,7 @@ import pytest
 from pytest_uniclaw.agents.base import Agent
 from pytest_uniclaw.agents.registry import check_agent, load_agent
 from pytest_uniclaw.attempt import Attempt
-from pytest_uniclaw.budget import Budget
+from pytest_uniclaw.budget import Budget, paper_budget
 from pytest_uniclaw.collection import CUSTOM, TaskItem, overriding_file
 from pytest_uniclaw.errors import SettingsError, TaskUnavailable
 from pytest_uniclaw.executor import Executor
@@ -28,8 +28,8 @@ from pytest_uniclaw.preflight import check_model, refuse_stranger
 from pytest_uniclaw.progress import sink_of
 from pytest_uniclaw.provisioning import Unprovisioned, provision
 from pytest_uniclaw.report.record import record_of_attempt, skipped_record
-from pytest_uniclaw.selection import selected_item
 from pytest_uniclaw.rolecheck import simulator_of, supervisor_of
+from pytest_uniclaw.selection import selected_item
 from pytest_uniclaw.session import RunInfo, run_info
 from pytest_uniclaw.settings import Settings
 from pytest_uniclaw.spec import AttemptSpec, RunContext, digests
@@ -86,6 +86,8 @@ def simulator(task: Task, pytestconfig: pytest.Config) -> Simulator:
 def budget(task: Task, pytestconfig: pytest.Config) -> Budget:
     """The limits in executor seconds and follow-ups. Override to give a folder of tasks other limits."""
     settings = load_settings(pytestconfig)
+    if settings.protocol == "paper":
+        return paper_budget(task.capability, settings.silence_seconds)
     return Budget(
         turn_seconds=settings.turn_seconds or task.turn_seconds,
         total_seconds=settings.total_seconds or task.total_seconds,

@@ -142,7 +142,7 @@ def details(record: ItemRecord) -> str:
     parts = [f"<p>{escape(record.reason)}{note}</p>"] if record.judged else []
     if not record.judged and tells_all(record):
         parts.append(f"<pre class=uniclaw-text>{escape(detail_of(record))}</pre>")
-    if record.checkpoints:
+    if record.checkpoints or record.fatal or any(cap.triggered for cap in record.caps):
         parts.append(_checkpoints(record))
     if record.turns:
         parts.append(_turns(record))
@@ -151,8 +151,8 @@ def details(record: ItemRecord) -> str:
 
 def _checkpoints(record: ItemRecord) -> str:
     rows = "".join(
-        f"<tr class={c.state.value}><td>{escape(c.id)}</td><td>{escape(c.name)}</td><td class=n>{c.earned:.2f}</td>"
-        f"<td class=n>{c.weight:.2f}</td><td>{c.state.value}</td><td>{escape(c.rationale)}</td></tr>"
+        f"<tr class={c.state.value}><td>{escape(c.id)}</td><td>{escape(c.name)}</td><td class=n>{_points(c.earned)}</td>"
+        f"<td class=n>{_points(c.weight)}</td><td>{c.state.value}</td><td>{escape(c.rationale)}</td></tr>"
         for c in record.checkpoints
     )
     rows += "".join(
@@ -164,6 +164,11 @@ def _checkpoints(record: ItemRecord) -> str:
     rows += "".join(f"<tr class=unmet><td>fatal</td><td colspan=5>{escape(f)}</td></tr>" for f in record.fatal)
     head = "<tr><th>id</th><th>checkpoint</th><th>earned</th><th>weight</th><th>state</th><th>rationale</th></tr>"
     return f"<table class=uniclaw>{head}{rows}</table>"
+
+
+def _points(value: float) -> str:
+    """Return a weight or what it earned with two decimals, or with as many as it has, so that the column adds up."""
+    return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
 
 
 def _turns(record: ItemRecord) -> str:

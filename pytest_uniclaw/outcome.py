@@ -14,7 +14,7 @@ from pytest_uniclaw.status import Outcome
 
 PROPERTIES = (
     "score", "status", "threshold", "capability", "language", "agent", "model", "supervisor", "simulator", "number",
-    "directory",
+    "protocol", "directory",
 )  # fmt: skip
 """The fields of a record that are JUnit properties by their names."""
 ERROR_LINES = 15

@@ -65,7 +65,7 @@ def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect task files."""
     if collection.is_task_file(file_path, parent.config):
-        return collection.TaskFile.from_parent(parent, path=file_path)
+        return collection.task_file(parent, file_path)
     return None
 
 

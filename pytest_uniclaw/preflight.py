@@ -10,6 +10,7 @@ from pytest_uniclaw.agents.base import Agent
 from pytest_uniclaw.agents.registry import load_agent
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
+from pytest_uniclaw.judge.base import Supervisor
 from pytest_uniclaw.modelchoice import SCRIPT, ModelChoice, parse_model
 from pytest_uniclaw.package import HiddenFolder, has_hidden
 from pytest_uniclaw.report.gate import parse_gate
@@ -46,7 +47,7 @@ def check_models(wanted: Sequence[Wanted], settings: Settings) -> bool:
 
 def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
     """Make sure sandbox, supervisor, simulator and gate can be used. Raises SettingsError with the remedy."""
-    load_supervisor(settings.supervisor.name)
+    supervisor = load_supervisor(settings.supervisor.name)
     load_simulator(settings.simulator.name)
     provider = load_provider(settings.sandbox)
     agents = [load_agent(name) for name in dict.fromkeys(item.agent for item in wanted if item.agent is not None)]
@@ -56,7 +57,13 @@ def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
         )
     for agent in agents:
         refuse_stranger(agent, settings)
-    provider.check(images_of(agents))
+    own = supervisor_images(supervisor)
+    if own and provider.trusted_only:
+        raise SettingsError(
+            f"--supervisor={supervisor.name} judges in a container, which --sandbox={provider.name} has none of\n"
+            "  fix: use --sandbox=docker, or --supervisor=model"
+        )
+    provider.check([*images_of(agents), *own])
 
 
 def notices(wanted: Sequence[Wanted], settings: Settings) -> list[str]:
@@ -89,8 +96,18 @@ def images_of(agents: Iterable[Agent]) -> list[str]:
     return list(dict.fromkeys([*(agent.image for agent in agents), GRADER_IMAGE]))
 
 
+def supervisor_images(supervisor: Supervisor) -> tuple[str, ...]:
+    """Return the images that a supervisor runs in beside the grader's: what its ``images`` names, if it has any."""
+    return tuple(getattr(supervisor, "images", ()))
+
+
 def check_model(task: Task, agent: str, choice: ModelChoice, settings: Settings) -> None:
-    """Make sure that a model can be asked: its provider is configured, or its script is there. Raises SettingsError."""
+    """Make sure that a model can be asked: its provider is configured, or its script is there. Raises SettingsError.
+
+    A cassette needs neither.
+    """
+    if settings.cassette_replay is not None:
+        return
     if choice.scripted:
         _check_script(task, choice)
     else:
@@ -98,9 +115,9 @@ def check_model(task: Task, agent: str, choice: ModelChoice, settings: Settings)
 
 
 def require_provider(who: str, task: Task, choice: ModelChoice, settings: Settings, otherwise: str = "") -> None:
-    """Raise SettingsError, with the remedy, when the provider of a model is not configured; a cassette needs none."""
+    """Raise SettingsError, with the remedy, when the provider of a model is not configured."""
     known = [provider.name for provider in settings.providers]
-    if choice.provider in known or settings.cassette_replay is not None:
+    if choice.provider in known:
         return
     variable = settings.missing_keys.get(choice.provider)
     if variable is not None:

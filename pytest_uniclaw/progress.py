@@ -108,10 +108,11 @@ class ProgressPrinter:
     def _given_way(self, pytest_writes: bool) -> Iterator[None]:
         """Print what came before, and nothing inside; where pytest writes, its text begins a line."""
         with self._lock:
-            self._drain()
+            if not self._stop.is_set():
+                self._drain()
             if pytest_writes and not self._behind_pytest:
                 self._behind_pytest = True
-                if self._terminal:
+                if self._terminal and not self._stop.is_set():
                     self._write(ERASE)
             yield
 

@@ -131,7 +131,7 @@ def _grant(spec: AttemptSpec, task: Task, executor: Executor, stack: ExitStack) 
         return None
     gateway = Gateway(spec.gateway)
     script = spec.model.script
-    if spec.model.scripted and script is None:
+    if spec.model.scripted and script is None and spec.played is None:
         script = open_hidden(task, HiddenFolder.SCRIPT, Reader.SCRIPTED_PROVIDER) / "model.yaml"
     grant = gateway.grant(
         GrantRequest(
@@ -143,6 +143,7 @@ def _grant(spec: AttemptSpec, task: Task, executor: Executor, stack: ExitStack) 
             script=script,
             log=exchange_folder(spec.directory),
             secrets=spec.run.secrets(),
+            **(spec.played.grant_fields("executor") if spec.played else {}),
         )
     )
     executor.gateway, executor.grant = gateway, grant

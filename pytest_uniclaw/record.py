@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from pytest_uniclaw.attempt import Attempt, Turn, Usage, best_score
-from pytest_uniclaw.errors import InfraError
+from pytest_uniclaw.attempt import Attempt, LaneUse, Turn, Usage, best_score
+from pytest_uniclaw.errors import InfraError, SettingsError, UniclawError
 from pytest_uniclaw.models.client import Gateway
-from pytest_uniclaw.models.grants import Call, Role
+from pytest_uniclaw.models.grants import Call, LaneReport, Role
 from pytest_uniclaw.report.lines import one_line, score_line
 from pytest_uniclaw.report.upstream import write_upstream
 from pytest_uniclaw.spec import AttemptSpec, digests
-from pytest_uniclaw.status import AttemptFacts, Status, decide_status
+from pytest_uniclaw.status import INFRA_STATUSES, AttemptFacts, Status, decide_status
 from pytest_uniclaw.store import save_attempt
+from pytest_uniclaw.tape import Tape
 from pytest_uniclaw.turn import Course
 from pytest_uniclaw.verdict import Decision, Verdict
 
@@ -25,12 +26,44 @@ COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_t
 def record_attempt(spec: AttemptSpec, course: Course, *, started: datetime, wall: float, tries: int) -> Attempt:
     """Decide the status and write the attempt's files; the record is returned even when the disk refuses them."""
     attempt = _attempt(spec, course, started, wall, tries)
+    if spec.run.cassette_record and attempt.status not in INFRA_STATUSES:
+        attempt = _with_cassette(spec, attempt)
     try:
         save_attempt(spec.directory, attempt)
         write_upstream(spec.directory, attempt)
     except OSError as error:
         return attempt.model_copy(update={"flags": (*attempt.flags, f"not_stored:{error.strerror}")})
     return attempt
+
+
+def _with_cassette(spec: AttemptSpec, attempt: Attempt) -> Attempt:
+    """Record the attempt's model calls as a cassette; what keeps that from being done is a flag, not a failure."""
+    assert spec.run.cassette_record is not None
+    try:
+        spec.tape(spec.run.cassette_record).record(spec.directory)
+    except (UniclawError, OSError) as error:
+        return attempt.model_copy(update={"flags": (*attempt.flags, f"cassette_not_recorded:{one_line(str(error))}")})
+    return attempt
+
+
+def _lanes(spec: AttemptSpec) -> tuple[LaneUse, ...]:
+    """Return what became of the cassette's lanes; none where providers answered, or when the gateway is gone."""
+    if spec.played is None or spec.gateway is None:
+        return ()
+    tape = spec.played
+    try:
+        return tuple(_lane_use(tape, report) for report in Gateway(spec.gateway).replays(spec.attempt_id))
+    except (InfraError, SettingsError):
+        return ()
+
+
+def _lane_use(tape: Tape, report: LaneReport) -> LaneUse:
+    drift = tuple(f"{drifted.n} by {drifted.matched}: {drifted.difference}" for drifted in report.drift)
+    role = report.lane.rpartition("/")[2]
+    return LaneUse(
+        lane=report.lane, entries=report.entries, unused=report.unused, drift=drift, misses=report.misses,
+        outdated=tape.outdated(role),
+    )  # fmt: skip
 
 
 def usage_by_role(calls: Iterable[Call], waited: Mapping[Role, float]) -> tuple[Usage, ...]:
@@ -63,8 +96,9 @@ def _cost(calls: list[Call]) -> float | None:
 
 
 def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, tries: int) -> Attempt:
-    turns = tuple(course.turns)
+    turns, paper = tuple(course.turns), spec.run.protocol == "paper"
     last = course.verdicts[-1] if course.verdicts else None
+    best = best_of(turns, spec.run.protocol)
     status = decide_status(
         AttemptFacts(
             blocked=course.blocked,
@@ -72,11 +106,13 @@ def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, 
             decision=last.decision if last else None,
             global_timeout=course.global_timeout,
             finished_any=any(t.finished for t in turns),
+            promoted=paper and best is not None and best >= spec.task.threshold,
         )
     )
-    best = best_score(turns, finished=True)
     score = 0.0 if best is None or status is Status.INTEGRITY_VIOLATION else best
     usage, known, flags = _used(spec), _digests(spec), list(course.flags)
+    lanes = _lanes(spec)
+    flags += [f"cassette_differs:{lane.lane}" for lane in lanes if not lane.exact]
     flags += [flag for flag, value in (("usage_unknown", usage), ("digests_unknown", known)) if value is None]
     return Attempt(
         attempt_id=spec.attempt_id, task_id=spec.task.task_id, category=spec.task.category,
@@ -86,9 +122,17 @@ def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, 
         started=started.isoformat(timespec="seconds"), ended=datetime.now(UTC).isoformat(timespec="seconds"),
         turns=turns, last_score=last.score if last else None, unfinished_best=best_score(turns, finished=False),
         executor_seconds=round(course.spent, 3), wall_seconds=round(wall, 3), tries=tries,
-        usage=usage or (), flags=tuple(flags), digests=known or {},
+        usage=usage or (), flags=tuple(flags), digests=known or {}, protocol=spec.run.protocol,
+        cassettes=lanes,
         limits={"memory": str(spec.memory), "user": spec.user, "network": spec.network, "sandbox": spec.provider.name},
     )  # fmt: skip
+
+
+def best_of(turns: tuple[Turn, ...], protocol: str) -> float | None:
+    """Return the score that counts: the best of the finished turns; under the paper's protocol of all judged ones."""
+    kinds = (True, False) if protocol == "paper" else (True,)
+    scores = [best for finished in kinds if (best := best_score(turns, finished=finished)) is not None]
+    return max(scores, default=None)
 
 
 def _used(spec: AttemptSpec) -> tuple[Usage, ...] | None:

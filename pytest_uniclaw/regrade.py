@@ -16,7 +16,7 @@ from pytest_uniclaw.errors import GradingError, InfraError, ModelRefused, Sandbo
 from pytest_uniclaw.judge.base import Case, Evidence, Supervisor
 from pytest_uniclaw.models.client import GatewayAddress
 from pytest_uniclaw.package import Reader, load_rubric
-from pytest_uniclaw.record import reason_of
+from pytest_uniclaw.record import best_of, reason_of
 from pytest_uniclaw.report.upstream import write_upstream
 from pytest_uniclaw.roles import RoleModels
 from pytest_uniclaw.sandbox.base import Owner, SandboxProvider
@@ -98,14 +98,15 @@ def _moved(turn: Turn, stored: Path, directory: Path) -> Turn:
 
 def _record(course: Course, regrading: Regrading, attempt: Attempt) -> Attempt:
     turns = tuple(course.turns)
+    best = best_of(turns, attempt.protocol)
     status = decide_status(
         AttemptFacts(
             blocked=course.blocked, integrity_violated=any(flag.startswith("integrity:") for flag in course.flags),
             decision=_decision(course.verdicts), global_timeout=course.global_timeout,
             finished_any=any(t.finished for t in turns),
+            promoted=attempt.protocol == "paper" and best is not None and best >= attempt.threshold,
         )
     )  # fmt: skip
-    best = best_score(turns, finished=True)
     score = 0.0 if best is None or status is Status.INTEGRITY_VIOLATION else best
     last = course.verdicts[-1] if course.verdicts else None
     grader = f"{regrading.supervisor.name}@{regrading.supervisor.version}"

@@ -29,21 +29,24 @@ _WORDS = (
     r"answer|everything|hard|applied|ceiling|value|of|at|to|is|be)"
 )
 _CAP = re.compile(
-    rf"\bcap(?:s|ped)?\b(?:[^.;]*?\band\b)?(?:\s+{_WORDS})*\s*[:=~]?\s*[`*~]*\s*({_NUMBER})(?![\d/]|\.\d)"
-    r"(?![`*]*\s+or\s+(?:lower|less|below)\b)",
+    r"\bcap(?:s|ped)?\b(?:[^.;]*?\band\s+(?:the\s+)?(?:total|overall)(?:\s+score)?\s+(?:at|to)\b)?"
+    rf"(?:\s+{_WORDS})*\s*[:=~]?\s*[`*~]*\s*({_NUMBER})(?![\d/]|\.\d)(?![`*]*\s+or\s+(?:lower|less|below)\b)",
     re.IGNORECASE,
 )
-"""A word that names what is capped stops it (``cap the screenshot at 0.20``), unless the total follows by ``and``."""
+"""A word that names what is capped stops it (``cap the picture at 0.20``), unless ``and the total at V`` follows."""
 _LIMIT = re.compile(
-    rf"\b(?:should|must|may|can)\s*not\s+exceed\s+[`*~]*({_NUMBER})[`*]*(?=\s*(?:[.;,)]|$|if\b))", re.IGNORECASE
+    rf"\b(?:should|must|may|can)\s*not\s+exceed\s+[`*~]*({_NUMBER})[`*]*(?=\s*(?:[.;,)](?!\d)|$|if\b))", re.IGNORECASE
 )
-_REQUIRES = re.compile(rf"\ba\s+score\s+(?:above|over)\s+[`*]*({_NUMBER})[`*]*\s+requires?\s+(.*)", re.IGNORECASE | re.DOTALL)
+_REQUIRES = re.compile(
+    rf"\ba\s+score\s+(?:above|over)\s+[`*]*({_NUMBER})[`*]*\s+requires?\s+(.*)", re.IGNORECASE | re.DOTALL
+)
 CAP_ID = re.compile(rf"\*\*([a-z][a-z0-9_]*)\*\*{_DASH}(.*)", re.DOTALL)
 _ZERO = re.compile(r"\**\b(?:scores?|fails?\s+to)\s+[`*]*(0(?:\.0+)?)\b[`*]*(?!\.\d)", re.IGNORECASE)
 _ARROW = re.compile(rf"(?:→|->|=>)\s*(?:score\s+)?[`*]*\s*({_NUMBER})[`*]*(?:\s+cap)?(?:\s*\([^()]*\))?\s*\.?\s*$")
 _LEADING_CAP = re.compile(rf"[`*]*({_NUMBER})[`*]*(?:\s+cap)?{_DASH}(.*)", re.DOTALL)
 _SENTENCE = re.compile(r"(?<=[.;])\s+(?=[A-Z*`])|\n\s*[-*+]\s+")
 _PART = re.compile(r"(?<=;)\s+")
+_EDGES = " .。,;:—–->→=|"
 _REFERS_BACK = re.compile(r"(?:this|that|these|those|such|without|otherwise|for an?)\b", re.IGNORECASE)
 _Line = tuple[float, str, int]
 """A weighted line on its way to a checkpoint: weight, text, line number."""
@@ -185,14 +188,16 @@ def _clauses(text: str, block: Block) -> list[str]:
     return [clause for sentence in _SENTENCE.split(text) for clause in _parted(sentence)]
 
 
-def _parted(sentence: str) -> Iterator[str]:
+def _parted(sentence: str) -> list[str]:
     """A sentence with several caps, parted at its semicolons so that each part has one."""
-    part = ""
-    for piece in _PART.split(sentence) if len(_stated(sentence)) > 1 else [sentence]:
-        part = f"{part} {piece}".strip()
-        if _stated(part):
-            yield part
-            part = ""
+    if len(_stated(sentence)) < 2:
+        return [sentence]
+    parts = [""]
+    for piece in _PART.split(sentence):
+        if _stated(parts[-1]):
+            parts.append("")
+        parts[-1] = f"{parts[-1]} {piece}".strip()
+    return parts
 
 
 def _stated(text: str) -> list[str]:
@@ -210,7 +215,7 @@ def _cap(clause: str, block: Block, *, strict: bool) -> Cap | None:
         return None
     whole = match.re in (_LEADING_CAP, _REQUIRES)
     rest = match[2] if whole else clause[: match.start()] + " " + clause[match.end() :]
-    condition = re.sub(r"^(?:instead\s+)?if\s+", "", plain(rest).strip(" .。,;:—–->→=|"), flags=re.IGNORECASE)
+    condition = re.sub(r"^(?:instead\s+)?if\s+", "", plain(rest).strip(_EDGES), flags=re.IGNORECASE)
     if match.re is _REQUIRES:
         condition = f"this is not so: {condition}"
     title = re.match(rf"\*\*[^*]*?{_NUMBER}[`]?(?:\s+cap)?{_DASH}([^*]+?)\.?\*\*", clause)

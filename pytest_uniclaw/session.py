@@ -22,8 +22,8 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from pytest_uniclaw.errors import SettingsError, UniclawError
-from pytest_uniclaw.models.client import GatewayAddress, start_gateway
+from pytest_uniclaw.errors import InfraError, SettingsError, UniclawError
+from pytest_uniclaw.models.client import Gateway, GatewayAddress, start_gateway
 from pytest_uniclaw.models.grants import Provider, Tuning
 from pytest_uniclaw.models.prices import Price
 from pytest_uniclaw.options import load_settings, worker_input
@@ -110,6 +110,8 @@ def _context(settings: Settings, name: RunName, worker: str) -> RunContext:
         run=name.run, directory=name.directory, worker=worker, snapshot_mode=settings.snapshot_mode,
         privacy=resolve_values(settings.privacy_file, settings.privacy_environment), user=settings.executor_user,
         network=settings.network, memory=settings.memory, keep=settings.keep, infra_retries=settings.infra_retries,
+        protocol=settings.protocol, cassette_record=settings.cassette_record,
+        cassette_replay=settings.cassette_replay, cassette_lenient=settings.cassette_lenient,
         environment=settings.base_environment, proxies=settings.proxies,
         keys=tuple(provider.api_key for provider in settings.providers if provider.api_key),
     )  # fmt: skip
@@ -161,6 +163,7 @@ class SessionServices:
         self._config = config
         self._stack = ExitStack()
         self.prepared = False
+        self._gateway: GatewayAddress | None = None
 
     def prepare(self, wanted: Iterable[Wanted]) -> None:
         """Check models, images and engine, then make the run directory and start reaper and gateway.
@@ -192,6 +195,7 @@ class SessionServices:
             sweep_expired()
             self._stack.callback(start_reaper(name.run).close)
         gateway = self._start_gateway(name, providers, tuning, settings.max_cost) if needs_model else None
+        self._gateway = gateway
         relay = self._start_relay(name, settings, gateway) if gateway else ""
         sockets = [str(gateway.agent_socket), str(gateway.admin_socket), relay] if gateway else None
         arguments = list(self._config.invocation_params.args)
@@ -221,6 +225,17 @@ class SessionServices:
         if settings.gateway_route == "auto" and not needs_relay():
             return ""
         return self._stack.enter_context(relayed(name.run, gateway.agent_socket))
+
+    def overspent(self) -> str:
+        """Say that the session's money is spent, in words; empty while it is not, or when the gateway cannot tell."""
+        cap = load_settings(self._config).max_cost
+        if cap is None or self._gateway is None:
+            return ""
+        with suppress(InfraError):
+            spend = Gateway(self._gateway).spend()
+            if spend.stopped or spend.known_usd >= cap:
+                return f"the models have cost {spend.known_usd:.2f} USD: --uniclaw-max-cost={cap:g} is reached"
+        return ""
 
     def interrupt(self) -> None:
         """Tell the workers to stop at once: what is left of them after 10 s is killed without finalizers."""

@@ -89,6 +89,11 @@ class Settings:
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
     base_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def has_prices(self) -> bool:
+        """Whether any model's price is known."""
+        return any(provider.prices for provider in self.providers)
+
 
 def resolve(
     options: Mapping[str, Any], ini: Mapping[str, Any], root: Path, environment: Mapping[str, str] | None = None
@@ -103,6 +108,7 @@ def resolve(
     config = _read_config(config_path, root)
     texts = {o.name: _text(o, options, ini, config) for o in OPTIONS}
     providers, missing = _providers(config, env)
+    _refuse_limits_of_the_paper(texts)
     return Settings(
         agents=_list(texts["agent"]),
         models=_list(texts["model"]),
@@ -141,6 +147,16 @@ def resolve(
         proxies={k: env[k] for k in PROXY_NAMES if k in env},
         base_environment={k: env[k] for k in ("PATH", "LANG", "SSL_CERT_FILE", "TMPDIR") if k in env},
     )
+
+
+def _refuse_limits_of_the_paper(texts: Mapping[str, str]) -> None:
+    """Raise :class:`SettingsError` for a limit beside the paper's protocol, which has its own."""
+    given = [name for name in ("followups", "turn-seconds", "total-seconds") if texts[name]]
+    if texts["protocol"] == "paper" and given:
+        raise SettingsError(
+            f"--uniclaw-{given[0]}={texts[given[0]]} with --uniclaw-protocol=paper: that protocol has limits of its "
+            "own (docs/reproducibility.md)\n  fix: leave out one of the two"
+        )
 
 
 def parse_size(text: str, where: str) -> int:

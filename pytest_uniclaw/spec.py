@@ -16,6 +16,7 @@ from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.models.client import GatewayAddress
 from pytest_uniclaw.privacy import PrivacyValues
 from pytest_uniclaw.sandbox.base import Owner, SandboxProvider
+from pytest_uniclaw.tape import Tape
 from pytest_uniclaw.task import Task
 
 
@@ -39,6 +40,10 @@ class RunContext:
     memory: int | None = None
     keep: bool = False
     infra_retries: int = 1
+    protocol: str = "strict"
+    cassette_record: Path | None = None
+    cassette_replay: Path | None = None
+    cassette_lenient: bool = False
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
     keys: tuple[str, ...] = field(default=(), repr=False)
@@ -74,6 +79,17 @@ class AttemptSpec:
         """Unique in the run, and the last part of every label."""
         return f"{self.task.task_id}-{self.directory.name}"
 
+    def tape(self, folder: Path) -> Tape:
+        """Return this attempt's lanes in a folder of cassettes."""
+        named = self.reference or self.agent.name
+        lenient = self.run.cassette_lenient
+        return Tape(folder, named, self.agent.version, self.task.task_id, self.number, lenient)
+
+    @property
+    def played(self) -> Tape | None:
+        """The tape that answers this attempt's model calls, None when providers do."""
+        return self.tape(self.run.cassette_replay) if self.run.cassette_replay else None
+
     @property
     def owner(self) -> Owner:
         """Whose containers these are."""
@@ -105,6 +121,7 @@ def digests(spec: AttemptSpec) -> dict[str, str]:
         "snapshot": spec.run.snapshot_mode,
         "services": [s.name for s in spec.task.services],
         "number": spec.number,
+        "protocol": spec.run.protocol,
         "provider": spec.provider.name,
     }
     model = spec.model

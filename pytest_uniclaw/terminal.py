@@ -18,14 +18,18 @@ RESUME = "--uniclaw-resume"
 
 
 def set_up(settings: Settings) -> dict[str, str]:
-    """Return what will run: agent, model, supervisor, simulator, sandbox and attempts, in words."""
+    """Return what will run: agent, model, supervisor, simulator, sandbox and attempts, in words.
+
+    The protocol is named where it is not the default.
+    """
     needless = bool(settings.agents) and not any(needs_model(agent) for agent in settings.agents)
-    return {
+    shown = {
         "agent": ", ".join(settings.agents) or "of each task",
         "model": "none needed" if needless else ", ".join(settings.models) or "each task's model",
         "supervisor": settings.supervisor.name, "simulator": settings.simulator.name, "sandbox": settings.sandbox,
         "attempts": str(settings.attempts),
     }  # fmt: skip
+    return shown | ({"protocol": settings.protocol} if settings.protocol != "strict" else {})
 
 
 def header(settings: Settings) -> str:

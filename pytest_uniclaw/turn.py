@@ -24,7 +24,7 @@ from pytest_uniclaw.executor import Executor, TurnEvidence
 from pytest_uniclaw.judge.base import Case, Scene, Visible
 from pytest_uniclaw.judge.firewall import fingerprints_of
 from pytest_uniclaw.judge.gate import write_follow_up
-from pytest_uniclaw.models.grants import Call, infra_error, provider_failure
+from pytest_uniclaw.models.grants import Call, CallClass, infra_error, provider_failure
 from pytest_uniclaw.package import Reader, load_rubric
 from pytest_uniclaw.sandbox.base import Completed, TurnLimits
 from pytest_uniclaw.status import Status
@@ -79,8 +79,11 @@ def play_turn(
     calls_before = len(executor.calls())
     turn, seen, stop = _run(course, executor, number, message)
     course.turns.append(turn)
-    if not turn.finished and not isinstance(stop, InfraError | OSError):
-        _raise_infra(executor.calls()[calls_before:])
+    if not isinstance(stop, InfraError | OSError):
+        calls = executor.calls()[calls_before:]
+        _refuse_misses(executor, calls)
+        if not turn.finished:
+            _raise_infra(calls)
     if stop is not None:
         raise stop
     of = executor.spec.budget.turns
@@ -105,7 +108,8 @@ def next_message(course: Course, executor: Executor, view: PublicView, seen: Tur
         provider=spec.provider, owner=spec.owner, roles=executor.roles,
     )  # fmt: skip
     try:
-        text = write_follow_up(spec.simulator, scene, fingerprints_of(executor.task))
+        hidden = fingerprints_of(executor.task).protecting(spec.run.secrets(), view.prompt)
+        text = write_follow_up(spec.simulator, scene, hidden)
     except ModelRefused as error:
         raise SimulatorError(str(error)) from None
     candidate, *revised = text.candidates
@@ -181,6 +185,14 @@ def _with_memory(course: Course, executor: Executor, finish: Finish) -> Finish:
         return finish
     course.note(OUT_OF_MEMORY)
     return Finish(finish.finished, f"{finish.reason} (it ran out of {executor.spec.memory >> 20} MiB of memory)")
+
+
+def _refuse_misses(executor: Executor, calls: Sequence[Call]) -> None:
+    """A call that a cassette does not hold says nothing of the executor: whatever followed it is no result."""
+    missed = next((call for call in calls if call.call_class is CallClass.REPLAY_MISS), None)
+    if missed is not None and executor.spec.played is not None:
+        why = missed.errors[-1].message if missed.errors else "no such call was recorded"
+        raise InfraError(f"the cassette does not hold the executor's call {missed.n}: {why}")
 
 
 def _raise_infra(calls: Sequence[Call]) -> None:

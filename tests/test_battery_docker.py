@@ -134,7 +134,7 @@ python3 -c 'open("nested.txt", "w").write("[" * 1_000_000); open("slow.txt", "w"
 """
 SLEEPER = f"{DONE}exec sleep 300\n"
 NEVER_READY = {"services": {"tracker": {"ready": "false", "ready_seconds": 1}}}
-TRACKER = [{"name": "tracker", "start": "sleep 100"}]
+TRACKER = [{"name": "tracker", "start": "echo waiting; sleep 100"}]
 PASSING = ("first", "names", "devices", "many", "daemon", "huge", "last")
 BROKEN = (
     "bad_yaml", "bad_bytes", "bad_nul", "bad_types", "bad_asset", "bad_parent", "bad_absolute", "bad_link",

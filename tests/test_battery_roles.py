@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from task_package import build
+import yaml
 from test_endings import FakeSandbox, Stage, spec_of
-from test_plugin import add_task
 
 from pytest_uniclaw.attempt import Attempt, Ending
 from pytest_uniclaw.budget import Budget
-from pytest_uniclaw.errors import SandboxLost, SettingsError
+from pytest_uniclaw.errors import SandboxLost
 from pytest_uniclaw.judge.conversation import Limits
 from pytest_uniclaw.judge.model import ModelSupervisor
 from pytest_uniclaw.judge.person import ModelSimulator
@@ -29,12 +28,8 @@ from pytest_uniclaw.loop import run_attempt
 from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.models.client import Gateway, GatewayProcess, start_gateway
 from pytest_uniclaw.models.grants import Call, Provider, Role, Tuning
-from pytest_uniclaw.preflight import Wanted, check_models
-from pytest_uniclaw.rolecheck import check_roles
 from pytest_uniclaw.sandbox.base import Completed, Workspace, WorkspaceJob
-from pytest_uniclaw.settings import resolve
 from pytest_uniclaw.status import Status
-from pytest_uniclaw.task import load_task
 from pytest_uniclaw.verdict import Assessment, State
 from tests.support.faulty import (
     FILTERED,
@@ -115,7 +110,7 @@ class Rehearsal(Stage):
         self.provider.lanes[self.model(role)] = self.acts[role]
         return ModelChoice("faulty", self.model(role))
 
-    def run(self, *, followups: int = 1, retries: int = 0) -> Attempt:
+    def run(self, *, followups: int = 1, retries: int = 0, **given: Any) -> Attempt:
         assert self.process is not None
         spec = spec_of(self, gateway=self.process.address, retries=retries)
         parts: Json = {"model": self.choice("executor") if self.asks else None}
@@ -125,7 +120,7 @@ class Rehearsal(Stage):
             parts["simulator"] = ModelSimulator(self.choice("user_simulator"))
         directory = spec.directory.with_name(f"p1-{self.root.name}")
         directory.mkdir()
-        return run_attempt(replace(spec, directory=directory, budget=Budget(followups=followups), **parts))
+        return run_attempt(replace(spec, directory=directory, budget=Budget(followups=followups), **parts, **given))
 
     def calls(self, attempt: Attempt, role: Role) -> list[Call]:
         assert self.process is not None
@@ -320,6 +315,7 @@ UNUSABLE: dict[str, tuple[Act, str]] = {
     "silence": (answer(""), "there is no complete JSON object"),
     "null": (answer({"role": "assistant", "content": None}), "there is no complete JSON object"),
     "broken_fence": (written(FENCES_INSIDE, lambda text: fenced(text.replace("\\n", "\n"))), "not valid JSON"),
+    "unknown_shape": (answer({"content": "It passes.", "tool_calls": [None]}), "there is no complete JSON object"),
     "single_quotes": (written(submission(), lambda text: text.replace('"', "'")), "not valid JSON"),
     "trailing_comma": (written(submission(), lambda text: text[:-1] + ",}"), "not valid JSON"),
     "duplicate_keys": (written(submission(), lambda text: text[:-1] + ', "caps": []}'), "'caps' stands twice"),
@@ -330,6 +326,8 @@ UNUSABLE: dict[str, tuple[Act, str]] = {
     "missing_checkpoint": (submit(submission(checkpoints=submission()["checkpoints"][:1])), "missing C2"),
     "invented_checkpoint": (submit(submission(checkpoints=[
         *submission()["checkpoints"], submission()["checkpoints"][0] | {"id": "C3"}])), "'C3' is not in the rubric"),
+    "half_a_call": (answer(calls(use("submit_assessment", '{"checkpoints": [{"id": "C1", '))), "not valid JSON"),
+    "NaN_in_a_call": (answer(calls(use("submit_assessment", '{"checkpoints": [], "score": NaN}'))), "NaN is no JSON"),
     **{name: (submit(payload), "contradict" if "pass" not in name else "verdict pass needs")
        for name, payload in CONTRADICTIONS.items()},
 }  # fmt: skip
@@ -477,101 +475,29 @@ def test_a_user_whose_workspace_dies_each_time_speaks_without_one(rehearse: Rehe
     assert [tool["function"]["name"] for tool in asked["tools"]] == ["say_to_agent"]
 
 
-BROKEN = "lanes:\n  default:\n    turns:\n    - - sya: hello\n"
-OTHER_LANE = "lanes: {task_101_09_other: {turns: [[{say: hello}]]}}\n"
-ACME = '[providers.acme]\nbase_url = "http://127.0.0.1:9/v1"\napi_key_env = "ACME_KEY"\n'
-NO_MODEL = {
-    "supervisor": "what has no check is judged by a model, and the supervisor has none",
-    "simulator": "the user simulator asks a model, and none is chosen",
-}
+# Steps of a judge's script, how the attempt ends, and what the reason says.
+SCRIPTED: dict[str, tuple[list[Json], Status, str]] = {
+    "limited": ([{"fail": {"status": 429, "message": "slow down"}}], Status.RATE_LIMIT, "rate_limit: slow down"),
+    "server": ([{"fail": {"status": 503, "message": "busy"}}], Status.INFRA_ERROR, "infra: busy"),
+    "hang": ([{"hang": True}], Status.INFRA_ERROR, "infra: the script sent no byte for 0.4 s"),
+    "reset": ([{"reset": True}], Status.INFRA_ERROR, "infra: the model"),
+    "break": ([{"break": True}], Status.INFRA_ERROR, "stream_broken: the script broke off its answer"),
+    "page": ([{"body": "<html>"}], Status.INFRA_ERROR, "is no chat completion"),
+    "context": ([{"fail": {"status": 400, "code": "context_length_exceeded"}}], Status.UNJUDGED, "context_length"),
+    "empty": ([{"empty": True}] * 3, Status.UNJUDGED, "no usable answer (after 2 re-asks)"),
+    "shell": ([{"shell": "ls"}], Status.UNJUDGED, "the script wants a shell"),
+    "too_short": ([{"say": "I pass it."}], Status.UNJUDGED, "no usable answer (after 2 re-asks)"),
+    "mended": ([{"empty": True}, {"raw_call": {"name": "submit_assessment", "arguments": "{'checkpoints': []}"}},
+                {"call": {"name": "submit_assessment", "arguments": submission()}}], Status.PASS, ""),
+}  # fmt: skip
 
 
-def session_options(role: str, **given: str) -> Json:
-    """Options of a session in which only ``role`` may ask a model."""
-    others = {"uniclaw_supervisor": "checks"} if role != "supervisor" else {}
-    return others | {f"uniclaw_{name}": value for name, value in given.items()}
-
-
-def check(root: Path, options: Json, agent: str = "nop") -> bool:
-    """Do what a session does before it starts anything; return whether it needs a gateway. Raises SettingsError."""
-    task = load_task(build(root).yaml)
-    settings = resolve(options, {}, root, {})
-    wanted = [Wanted(task, agent)]
-    return check_models(wanted, settings) | check_roles(wanted, settings)
-
-
-FOR_X = "for 'x' (task task_101_01_sum).\n  fix:"
-# Which option has what value, and what is said about it.
-WRONG: dict[str, tuple[str, str, str]] = {
-    "none": ("", "model", "{none}"),
-    "absent": ("", "script:absent.yaml", "the {role}'s script: no such file: {root}/absent.yaml\n  fix: correct"),
-    "lane": ("", "script:lane.yaml", "lane.yaml: no lane 'task_101_01_sum' and no lane 'default' (lanes: task_101_09_"),
-    "broken": ("", "script:broken.yaml", "broken.yaml:4: lanes.default.turns[0][0].sya: is not known\n  fix: did you"),
-    "no_file": (
-        "_model",
-        "script",
-        "no task ships a script for that role\n  fix: name a file with --uniclaw-{role}-model=",
-    ),
-    "no_key": (
-        "_model",
-        "acme/x",
-        f"the {{role}} needs a model, and the provider 'acme' has no key {FOR_X} set ACME_KEY",
-    ),
-    "misspelt": ("_model", "acmee/x", f"no provider 'acmee' is configured {FOR_X} did you mean acme/x?"),
-    "openai": ("_model", "x", f"the provider 'openai' has no key {FOR_X} set OPENAI_API_KEY"),
-}
-
-
-@pytest.mark.parametrize("role", ["supervisor", "simulator"])
-@pytest.mark.parametrize(("option", "value", "words"), WRONG.values(), ids=WRONG)
-def test_a_hidden_role_that_cannot_ask_its_model_is_wrong_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, option: str, value: str, words: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for file, text in {"lane.yaml": OTHER_LANE, "broken.yaml": BROKEN, "uniclaw.toml": ACME}.items():
-        (tmp_path / file).write_text(text)
-    options = session_options(role, **{role: "model", f"{role}{option}": value})
-    with pytest.raises(SettingsError) as caught:
-        check(tmp_path, options)
-    assert words.format(role=role, root=tmp_path, none=NO_MODEL[role]) in str(caught.value)
-    assert value != "model" or f"--uniclaw-{role}-model=PROVIDER/NAME" in str(caught.value)
-
-
-def test_by_default_a_task_without_checks_needs_a_supervisors_model(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=NO_MODEL["supervisor"]):
-        check(tmp_path, {})
-    assert not check(tmp_path, session_options("none")), "no gateway for a session without models"
-
-
-def test_an_executors_provider_without_key_is_named_by_its_own_variable(tmp_path: Path) -> None:
-    (tmp_path / "uniclaw.toml").write_text(ACME)
-    for model, variable in (("acme/x", "ACME_KEY"), ("gpt-5.4", "OPENAI_API_KEY")):
-        with pytest.raises(SettingsError, match=f"has no key for .*\n  fix: set {variable}, or run the scripted model"):
-            check(tmp_path, session_options("executor", model=model), "nanobot")
-
-
-def test_a_user_who_never_speaks_needs_no_model(tmp_path: Path) -> None:
-    options = session_options("simulator", simulator="model")
-    with pytest.raises(SettingsError, match=NO_MODEL["simulator"]):
-        check(tmp_path, options)
-    assert not check(tmp_path, options | {"uniclaw_followups": "0"})
-
-
-@pytest.mark.parametrize("judges", ["2", "0", "-1", "1.5", "three", "³"])
-def test_a_panel_has_an_odd_number_of_judges(tmp_path: Path, judges: str) -> None:
-    with pytest.raises(SettingsError, match=f"--uniclaw-judges={judges}: expected an odd number such as 3, or auto"):
-        resolve({"uniclaw_judges": judges}, {}, tmp_path, {})
-
-
-def test_wrong_usage_ends_the_session_before_anything_starts(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    add_task(pytester.path, "task_101_01_x")
-    result = pytester.runpytest("--agent=nop")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{NO_MODEL['supervisor']}*", "*--uniclaw-supervisor-model=PROVIDER/NAME*"])
-    result = pytester.runpytest("--agent=nop", "--uniclaw-judges=2")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--uniclaw-judges=2: expected an odd number*"])
-    assert not (pytester.path / "runs").exists()
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_a_judges_script_can_have_every_fault(rehearse: Rehearse, tmp_path: Path, name: str) -> None:
+    steps, status, words = SCRIPTED[name]
+    script = tmp_path / "judge.yaml"
+    script.write_text(yaml.safe_dump({"lanes": {"task_101_01_sum": {"turns": [steps]}}}))
+    stage = rehearse()
+    attempt = stage.run(supervisor=ModelSupervisor(ModelChoice("script", "scripted-judge", script)))
+    assert attempt.status is status, attempt.reason
+    assert words in attempt.problem

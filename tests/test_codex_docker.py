@@ -28,12 +28,13 @@ pytestmark = pytest.mark.docker
 RUN = f"test-{uuid.uuid4().hex[:8]}"
 LIMITS = TurnLimits(120.0, 120.0)
 REAL_KEY = "sk-real-0f3a9d71c2"
+AWKWARD = "--help me: mache die Tabelle 表格. $HOME `id`"
 SKILL = b"---\nname: tables\ndescription: How to make tables.\n---\nUse a table.\n"
 
 SCRIPT = """
 turns:
   - - think: First look.
-    - shell: "mkdir -p results && cat ~/.codex/skills/tables/SKILL.md > results/skill.txt; id -un; pwd; echo $MAIL_TOKEN"
+    - shell: "mkdir -p results; cat ~/.codex/skills/tables/SKILL.md > results/skill.txt; id -un; pwd; echo $MAIL_TOKEN"
     - calls: [{shell: "printf 'naïve 表格 🐙' | tee results/表.txt"}, {shell: "echo broken >&2; exit 3"}]
     - call: {name: no_such_tool, arguments: {a: 1}}
     - raw_call: {name: exec_command, arguments: '{"cmd": "echo oops'}
@@ -108,7 +109,7 @@ def seated(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_two_turns_of_one_session(gateway: GatewayProcess, tmp_path: Path, version: str) -> None:
     with seated(gateway, tmp_path, SCRIPT, version) as seat:
-        first = seat.turn(1, "--help me: mache die Tabelle 表格. $HOME `id`")
+        first = seat.turn(1, AWKWARD)
         records = seat.records(1)
         assert first.exit_code == 0, first.output
         assert seat.agent.finish(first, records).finished
@@ -116,7 +117,7 @@ def test_two_turns_of_one_session(gateway: GatewayProcess, tmp_path: Path, versi
             "user", "assistant", "toolResult", "assistant", "toolResult", "toolResult", "assistant", "toolResult",
             "assistant", "toolResult", "assistant",
         ]  # fmt: skip
-        assert messages(records)[0]["content"] == [{"type": "text", "text": "--help me: mache die Tabelle 表格. $HOME `id`"}]
+        assert messages(records)[0]["content"] == [{"type": "text", "text": AWKWARD}]
         assert messages(records)[1]["content"][0] == {"type": "thinking", "thinking": "First look."}
         assert tool_usage(records)["tool_counts"] == {"exec_command": 4, "no_such_tool": 1}
         assert tool_usage(records)["exec_used"]
@@ -155,7 +156,7 @@ def test_long_messages_arrive_whole(gateway: GatewayProcess, tmp_path: Path) -> 
 
 
 def test_no_key_of_a_provider_is_inside(gateway: GatewayProcess, tmp_path: Path) -> None:
-    script = "turns: [[{shell: 'env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr \"\\\\0\" \"\\\\n\"'}, {say: done}]]"
+    script = "turns: [[{shell: 'env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr -c [:print:] _'}, {say: done}]]"
     with seated(gateway, tmp_path, script) as seat:
         seat.turn(1, "Go.")
         mode = seat.sandbox.run(["stat", "-c", "%a %U %n", "/home/agent/.codex", "/home/agent/.codex/config.toml"])

@@ -25,7 +25,7 @@ from pytest_uniclaw.agents.nanobot import NanobotAgent
 from pytest_uniclaw.attempt import FileRecord, Manifest, Refusal
 from pytest_uniclaw.errors import AccessDenied, SettingsError, TaskError
 from pytest_uniclaw.executor import Executor
-from pytest_uniclaw.judge.base import Simulator, Visible
+from pytest_uniclaw.judge.base import Case, Evidence, Scene, Simulator, Visible
 from pytest_uniclaw.judge.fingerprints import HiddenFingerprints
 from pytest_uniclaw.judge.rewriter import Rewritten, rewrite
 from pytest_uniclaw.models.grants import GrantRequest, Provider
@@ -34,11 +34,12 @@ from pytest_uniclaw.privacy import PrivacyValues
 from pytest_uniclaw.progress import line_of
 from pytest_uniclaw.redaction import REDACTED, Redactor
 from pytest_uniclaw.report.record import clean_text
+from pytest_uniclaw.rubric import Rubric
 from pytest_uniclaw.scrub import redact_collected, redact_file, redact_folder
 from pytest_uniclaw.settings import resolve
 from pytest_uniclaw.spec import RunContext
 from pytest_uniclaw.task import PublicView, Task, load_task
-from pytest_uniclaw.verdict import Handoff
+from pytest_uniclaw.verdict import Assessment, Handoff, Verdict
 from tests.task_package import Package, build
 
 PACKAGE = Path(__file__).parents[1] / "pytest_uniclaw"
@@ -244,10 +245,7 @@ def test_a_handoff_has_four_fields() -> None:
 
 
 def test_simulator_and_rewriter_take_nothing_else() -> None:
-    simulator = typing.get_type_hints(Simulator.reply)
-    assert simulator == {
-        "view": PublicView, "visible": Visible, "handoff": Handoff, "history": Sequence[str], "return": str
-    }
+    assert typing.get_type_hints(Simulator.reply) == {"scene": Scene, "return": str}
     rewriter = typing.get_type_hints(rewrite)
     assert rewriter == {
         "candidate": str, "hidden": HiddenFingerprints, "public": str, "language": str, "history": Sequence[str],
@@ -275,6 +273,12 @@ def reachable(kind: Any, seen: set[type]) -> set[type]:
 def test_no_path_task_or_rubric_is_reachable_from_what_crosses(kind: type) -> None:
     assert reachable(kind, set()) - {kind} <= {str, int, bytes}
     assert Path in reachable(Task, set()), "the walk finds what it looks for"
+
+
+def test_no_hidden_value_is_reachable_from_a_scene() -> None:
+    found = reachable(Scene, set())
+    assert {PublicView, Visible, Handoff} <= found
+    assert not found & {Task, Rubric, Case, Evidence, Assessment, Verdict, HiddenFingerprints}
 
 
 SECRETS_OF_A_RUBRIC = ("Marzipan Lighthouse", "4711.25", "quokka", "绿色的鹦鹉在唱歌呢", "zanzibar_ledger.csv")

@@ -14,7 +14,7 @@ VALUES = {
 }  # fmt: skip
 ADAPTERS = {
     "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor",
-    "provisioning", "roles",
+    "provisioning", "roles", "tape",
 }  # fmt: skip
 LOOP = {"turn", "record", "loop", "regrade"}
 TOP = {

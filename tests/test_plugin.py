@@ -239,6 +239,20 @@ def test_a_suite_outside_the_root_directory_runs(suite, tmp_path, workers):
     result.stdout.fnmatch_lines(["1/4 passed, 1 partial, 1 infra, coverage 3/4"])
 
 
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["inline", "workers"])
+@pytest.mark.parametrize("named", ["files", "folders"])
+def test_tasks_outside_the_root_directory_are_told_apart(pytester, tmp_path, workers, named):
+    files = [add_task(pytester.path / place, "task_101_01_pass") for place in ("a", "b")]
+    pytester.makeconftest(TOLD)
+    root = tmp_path / "elsewhere"
+    root.mkdir()
+    places = [str(path if named == "files" else path.parents[1]) for path in files]
+    result = pytester.runpytest_subprocess(
+        *LOCAL, *workers, f"--rootdir={root}", *places, f"--confcutdir={pytester.path}", "-rA"
+    )
+    result.stdout.fnmatch_lines_random(["2/2 passed, coverage 2/2", "PASSED *a/suites/*", "PASSED *b/suites/*"])
+
+
 @pytest.mark.docker
 def test_a_gate_excuses_failed_tasks_only(suite):
     suite.makepyfile("def test_plain(): assert False")

@@ -150,6 +150,14 @@ def test_a_game_is_formula_scored() -> None:
         ("- Cap 40%: nothing was saved", 0.4, "nothing was saved"),
         ("| Condition | Cap |\n|---|---|\n| Nothing saved | cap at 0.40 |", 0.4, "Nothing saved"),
         ("If nothing was saved, the score is capped at 0.40.", 0.4, "nothing was saved, the score is"),
+        ("- **0.30 cap — No file.** Nothing was saved.", 0.3, "No file. Nothing was saved"),
+        ("- Nothing was saved → 0.40 (it is made up).", 0.4, "Nothing was saved"),
+        ("- Nothing was saved → 0.55 cap (another way was taken).", 0.55, "Nothing was saved"),
+        ("- Nothing was saved → cap the picture line at 0 AND total at 0.70.", 0.7, "Nothing was saved"),
+        ("- Fail to `0.0` if nothing was saved.", 0.0, "nothing was saved"),
+        ("Answers without a file should not exceed 0.55.", 0.55, "Answers without a file"),
+        ("A score above 0.80 requires a file; and a map.", 0.8, "this is not so: a file; and a map"),
+        ("A pass needs a file. If nothing was saved, cap that attempt at 0.40.", 0.4, "nothing was saved"),
     ],
 )
 def test_caps(line: str, value: float, condition: str) -> None:
@@ -158,8 +166,12 @@ def test_caps(line: str, value: float, condition: str) -> None:
 
 
 def test_cap_ids() -> None:
-    caps = "- **wrong_source** — cap at 0.30 if so.\n- **Cap at 0.20 — No answer.** x\n- cap at 0.1 if y\n"
-    assert [cap.id for cap in rubric("- 1.0 — a", caps).caps] == ["wrong_source", "no-answer", "cap3"]
+    caps = """- **wrong_source** — cap at 0.30 if so.
+- **Cap at 0.20 — No answer.** x
+- cap at 0.1 if y
+- **0.40 cap — No plan.** z
+"""
+    assert [cap.id for cap in rubric("- 1.0 — a", caps).caps] == ["wrong_source", "no-answer", "cap3", "no-plan"]
 
 
 def test_a_paragraph_with_several_caps_is_split_by_sentence() -> None:
@@ -170,9 +182,33 @@ def test_a_paragraph_with_several_caps_is_split_by_sentence() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("- cap at 0.85 if the pick is B; without a reason, cap 0.70.",
+         [(0.85, "the pick is B"), (0.7, "the pick is B; without a reason")]),
+        ("- If the map is blank; or mirrored, cap at 0.65; for a broken one, cap at 0.50.",
+         [(0.65, "the map is blank; or mirrored"), (0.5, "the map is blank; or mirrored; for a broken one")]),
+        ("- **Cap at 0.55 - Wrong year.** One film is of a wrong year. If this holds for two films, cap at 0.40.",
+         [(0.55, "Wrong year. One film is of a wrong year"),
+          (0.4, "Wrong year. One film is of a wrong year; this holds for two films")]),
+        ("- Cap at 0.70 if the year is wrong. Cap at 0.80 instead if it is near.",
+         [(0.7, "the year is wrong"), (0.8, "it is near")]),
+        ("Thin answers must not exceed 0.55. Missing one issue caps at 0.70.",
+         [(0.55, "Thin answers"), (0.7, "Missing one issue")]),
+    ],
+)  # fmt: skip
+def test_several_caps_in_one_line_are_parted(line: str, expected: list[tuple[float, str]]) -> None:
+    """A part that refers back to the one before it says of what it speaks."""
+    assert [(cap.value, cap.condition) for cap in rubric("- 1.0 — a", line).caps] == expected
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "- A run passes if the capped score is >= 0.90.",
+        "Therefore any cap of `0.84` or lower makes the verdict `fail`.",
+        "- A file must not exceed 0.5 MB.",
+        "- No cap applies and the score is 0.95.",
         "- No cap below 0.90 applies.",
         "- See the caps in §6.",
         "- Cap the screenshot checkpoint at 0.20.",

@@ -39,12 +39,15 @@ done
 chown -hR "$1:" .
 chmod 700 .
 """
-_TURN = """
+RESUME = """
 session=$(find "$HOME/.codex/sessions" -name 'rollout-*.jsonl' 2>/dev/null | sort | head -n 1)
 session=${session%.jsonl}
-exec codex exec --json --skip-git-repo-check ${session:+resume "${session: -36}"} - <"$0"
 """
-"""A turn: resume the first thread, begin it where there is none. A thread's id ends the name of its file."""
+"""Shell: finds the first thread, empty where there is none. A thread's id ends the name of its file."""
+_TURN = f"""
+{RESUME}
+exec codex exec --json --skip-git-repo-check ${{session:+resume "${{session: -36}}"}} - <"$0"
+"""
 
 
 @dataclass(frozen=True)
@@ -111,28 +114,39 @@ class CodexAgent:
         return Finish(True) if text_of(dict(last)) else Finish(False, "codex's last message is empty")
 
 
-def configuration(access: ModelAccess, *, sandbox_mode: str = "danger-full-access", effort: str = "") -> str:
+def configuration(
+    access: ModelAccess, *, settings: Mapping[str, Any] | None = None, features: Mapping[str, bool] | None = None
+) -> str:
     """Return codex's ``config.toml``: one provider, the gateway, which retries in its stead; nothing sent elsewhere.
 
     Every variable of the turn reaches the commands, also one whose name looks like a secret's: a task declares such.
+    ``settings`` and ``features`` add to the defaults.
     """
     top: dict[str, Any] = {
-        "model": access.model, "model_provider": "gateway", "approval_policy": "never", "sandbox_mode": sandbox_mode,
-        "web_search": "disabled", "check_for_update_on_startup": False,
+        "model": access.model, "model_provider": "gateway", "approval_policy": "never",
+        "sandbox_mode": "danger-full-access", "web_search": "disabled", "check_for_update_on_startup": False,
     }  # fmt: skip
-    top |= {"model_reasoning_effort": effort} if effort else {}
     provider = {
         "name": "gateway", "base_url": access.base_url, "wire_api": "responses",
         "experimental_bearer_token": access.key, "request_max_retries": 0, "stream_max_retries": 0,
         "stream_idle_timeout_ms": STREAM_IDLE_SECONDS * 1000,
     }  # fmt: skip
-    tables: dict[str, dict[str, Any]] = {
+    tables: dict[str, Mapping[str, Any]] = {
         "analytics": {"enabled": False},
-        "features": {"plugins": False, "apps": False},
+        "features": {"plugins": False, "apps": False, **(features or {})},
         "shell_environment_policy": {"ignore_default_excludes": True},
         "model_providers.gateway": provider,
     }
-    return "\n".join([*_lines(top), *(line for name, table in tables.items() for line in _table(name, table))]) + "\n"
+    lines = [*_lines({**top, **(settings or {})}), *(line for table in tables.items() for line in _table(*table))]
+    return "\n".join(lines) + "\n"
+
+
+def reasoning(effort: str) -> dict[str, Any]:
+    """Return the settings for a reasoning effort, none for an empty one.
+
+    Codex sends an effort only to models that it takes for reasoning ones, and to those that it does not know when told.
+    """
+    return {"model_reasoning_effort": effort, "model_supports_reasoning_summaries": True} if effort else {}
 
 
 def input_text(message: str) -> str:

@@ -34,6 +34,8 @@ _ANSWER = re.compile(
 )
 _STATED = re.compile(r"\b(?:is|are|was|were|be|uses?|called|named) (?:of |a |an |the )?([a-z][\w-]{3,})(?=[.;,)!?\n]|$)")
 """The one word that a clause ends with: ``the mount is of pewter.``"""
+_DESCRIBING = re.compile(r".*(?:ed|ing|ly|able|ible|ent|ant|ous|ive|al|ory|ary|less|ful|ic)|(?:non|out|well|mis)-.*")
+"""Words that say how something is rather than what."""
 _ELEMENT = re.compile(r"<[^<>/]+>([^<>\n]{2,60})</|=\"([^\"<>\n]{2,60})\"(?=[^<>]*>)")
 _LATIN = re.compile(rf"(?<=[{CJK}，。：；、])\s?([A-Za-z][\w'’-]{{3,}}(?: [A-Z][\w'’-]+)*)(?=\s?[{CJK}，。：；、])")
 """A Latin word in Chinese prose."""
@@ -65,7 +67,9 @@ def _of_prose(text: str) -> Iterator[str]:
     lower, often = frozenset(words), frozenset(word for word, count in words.items() if count > 2)
     for groups in dict.fromkeys(_QUOTED.findall(text)):
         yield from _answer("".join(groups), lower, telling=2)
-    for found in [*_ANSWER.findall(text), *_STATED.findall(text), *_ELEMENT.findall(text)]:
+    elements = ["".join(groups) for groups in _ELEMENT.findall(text)]
+    stated = [word for word in _STATED.findall(text) if not _DESCRIBING.fullmatch(word)]
+    for found in dict.fromkeys([*_ANSWER.findall(text), *stated, *elements]):
         yield from _answer(found, often)
         yield from _parts(found, lower)
     for value in dict.fromkeys([*_PAIR.findall(text), *_cells(text)]):

@@ -14,6 +14,7 @@ from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.models.chat import Json
 from pytest_uniclaw.models.chat_client import Reply
 from pytest_uniclaw.models.grants import Role
+from pytest_uniclaw.models.role_grant import RoleGrant
 from pytest_uniclaw.rubric import Cap, Checkpoint, Rubric
 from pytest_uniclaw.sandbox.base import Owner, SandboxProvider
 from pytest_uniclaw.task import PublicView, Task, Variant
@@ -72,6 +73,12 @@ class Roles(Protocol):
         Raises :class:`~pytest_uniclaw.errors.SettingsError`, TaskError (a fault in a script) and InfraError.
         """
 
+    def lend(
+        self, role: Role, choice: ModelChoice, *, turn: int, tag: str = "", calls: int | None = None,
+        tokens: int | None = None,
+    ) -> AbstractContextManager[RoleGrant]:  # fmt: skip
+        """Open a grant for a program that talks to the role's model by itself. Raises what :meth:`open` raises."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -128,7 +135,8 @@ class Assignment:
 class Supervisor(Protocol):
     """A hidden grader, a frozen and picklable value. ``name`` and ``version`` stand in every result.
 
-    One that asks a model says so by a property ``needs_model`` that is True.
+    One that asks a model says so by a property ``needs_model`` that is True; one that runs in containers of its own
+    names their images in a property ``images``.
     """
 
     @property

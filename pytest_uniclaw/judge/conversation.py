@@ -7,6 +7,7 @@ can close delimiters that stand around itself.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,19 @@ def enclose(text: str) -> str:
     return f"<data {mark}>\n{clean}\n</data {mark}>"
 
 
+def reask(rejected: Rejected) -> str:
+    """Return the message that asks for an unusable answer again."""
+    errors = "\n".join(f"- {error}" for error in rejected.errors[:ERRORS_SHOWN])
+    return f"{REASK} The answer cannot be used:\n{errors}\nSubmit the whole answer again, corrected."
+
+
+def settle(rejected: Rejected, why: str) -> object:
+    """Return what an unusable answer that is not asked for again is worth. Raises GradingError for nothing."""
+    if rejected.otherwise is not None:
+        return rejected.otherwise
+    raise GradingError(f"the model gave no usable answer ({why}): {'; '.join(rejected.errors[:ERRORS_SHOWN])}")
+
+
 class _Conversation(Generic[T]):
     def __init__(
         self, chat: Talks, workspace: Workspace | None, tools: Sequence[Json], final: Json,
@@ -103,20 +117,14 @@ class _Conversation(Generic[T]):
                 return self._accept(self._payload(reply))
             except Rejected as rejected:
                 if self._reasks == self._limits.reasks:
-                    return self._settle(rejected, f"after {self._reasks} re-asks")
+                    return cast(T, settle(rejected, f"after {self._reasks} re-asks"))
                 self._reasks += 1
                 self._reask(calls, rejected)
         self._messages.append({"role": "user", "content": f"{REASK} {spent}. {_SUBMIT_NOW.format(name=self._name)}"})
         try:
             return self._accept(self._payload(self._ask([self._final])))
         except Rejected as rejected:
-            return self._settle(rejected, spent)
-
-    def _settle(self, rejected: Rejected, why: str) -> T:
-        """Return what an unusable answer is worth, or raise GradingError."""
-        if rejected.otherwise is not None:
-            return cast(T, rejected.otherwise)
-        raise GradingError(f"the model gave no usable answer ({why}): {'; '.join(rejected.errors[:ERRORS_SHOWN])}")
+            return cast(T, settle(rejected, spent))
 
     @property
     def _name(self) -> str:
@@ -141,7 +149,7 @@ class _Conversation(Generic[T]):
         except ModelRefused as error:
             raise GradingError(str(error)) from None
         self._tokens += (reply.input_tokens or 0) + (reply.output_tokens or 0)
-        self._messages.append(reply.message)
+        self._messages.append(_sendable(reply.message))
         return reply
 
     def _submissions(self, calls: Sequence[Json]) -> list[Json]:
@@ -162,8 +170,7 @@ class _Conversation(Generic[T]):
             raise Rejected(f"{rejected}{cut}; {how}") from None
 
     def _reask(self, calls: Sequence[Json], rejected: Rejected) -> None:
-        errors = "\n".join(f"- {error}" for error in rejected.errors[:ERRORS_SHOWN])
-        text = f"{REASK} The answer cannot be used:\n{errors}\nSubmit the whole answer again, corrected."
+        text = reask(rejected)
         submissions = self._submissions(calls)
         if not submissions:
             self._messages.append({"role": "user", "content": text})
@@ -206,6 +213,7 @@ class _Conversation(Generic[T]):
         return text, images
 
 
+_NO_WORDS = "(no words)"
 _SUBMIT_NOW = "No more tools are answered. Submit now with {name}; say of what you could not establish that you cannot."
 
 
@@ -221,6 +229,27 @@ def function_of(call: Json) -> tuple[str, str]:
     found = function if isinstance(function, dict) else {}
     name, arguments = found.get("name"), found.get("arguments")
     return name if isinstance(name, str) else "", arguments if isinstance(arguments, str) else ""
+
+
+def _sendable(message: Json) -> Json:
+    """Return an answer as every provider takes it back in the next request: with words or calls, and calls with JSON.
+
+    Many refuse the whole request for an empty answer or for arguments that they cannot parse, whoever wrote them.
+    """
+    calls = [_with_json(call) for call in tool_calls(message)]
+    kept = {name: value for name, value in message.items() if name != "tool_calls"} | {"role": "assistant"}
+    if calls:
+        return kept | {"tool_calls": calls}
+    return kept if text_of(message).strip() else kept | {"content": _NO_WORDS}
+
+
+def _with_json(call: Json) -> Json:
+    name, arguments = function_of(call)
+    try:
+        parse_object(arguments)
+    except Rejected:
+        arguments = json.dumps({"unreadable": arguments}, ensure_ascii=False)
+    return call | {"function": {"name": name, "arguments": arguments}}
 
 
 def _tool_message(call: Json, text: str) -> Json:

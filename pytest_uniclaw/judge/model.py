@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_uniclaw.agents.usage import final_answer
 from pytest_uniclaw.errors import GradingError, SandboxLost
-from pytest_uniclaw.judge.base import Assignment, Case, Judge, Talks
+from pytest_uniclaw.judge.base import Assignment, Case, Judge, Roles
 from pytest_uniclaw.judge.casefile import first_message, prompt_digest, system_prompt
 from pytest_uniclaw.judge.conversation import Limits, converse
 from pytest_uniclaw.judge.desk import open_desk, task_text, texts_of
@@ -84,9 +83,8 @@ class ModelSupervisor:
         grader = f"{asked} rubric:{rubric_digest(references)} prompt:{prompt_digest()}"
         nonce = "" if choice.scripted else nonce_of(case, references, assignment.tag)
         for _ in range(2):
-            opened = roles.open("supervisor", choice, turn=case.turn, effort=self.effort, tag=assignment.tag)
             try:
-                assessment = self._converse(case, assignment, opened, nonce)
+                assessment = self._converse(case, assignment, choice, roles, nonce)
             except SandboxLost:
                 continue
             flags = (*assessment.flags, *_empty(case), *new_deductions(case, assessment))
@@ -94,8 +92,9 @@ class ModelSupervisor:
         return nothing(assignment, grader)
 
     def _converse(
-        self, case: Case, assignment: Assignment, opened: AbstractContextManager[Talks], nonce: str
+        self, case: Case, assignment: Assignment, choice: ModelChoice, roles: Roles, nonce: str
     ) -> Assessment:
+        opened = roles.open("supervisor", choice, turn=case.turn, effort=self.effort, tag=assignment.tag)
         with open_desk(case) as desk, opened as chat:
             suspicion = scan(texts_of(desk), task_text(case))
             examiner = Examiner(assignment, nonce, desk, suspicion)

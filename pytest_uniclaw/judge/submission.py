@@ -212,6 +212,21 @@ def tool_definition(assignment: Assignment, nonce: str = "") -> Json:
     return {"type": "function", "function": function}
 
 
+def strict_schema(schema: Json) -> Json:
+    """Return a schema of ours for providers that hold an answer to it: they want every property to be required.
+
+    What may be missing may then be null, but for lists, which may be empty.
+    """
+    strict = {name: strict_schema(value) if isinstance(value, dict) else value for name, value in schema.items()}
+    properties = strict.get("properties")
+    if schema.get("type") != "object" or not isinstance(properties, dict):
+        return strict
+    optional = set(properties) - set(schema["required"])
+    for name in optional & set(_ALTERNATIVES):
+        properties[name] = {**properties[name], "type": [properties[name]["type"], "null"]}
+    return {**strict, "required": list(properties)}
+
+
 def _errors(error: ValidationError) -> Iterator[str]:
     for item in error.errors(include_url=False):
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
@@ -270,6 +285,7 @@ def _object(properties: Json, required: list[str]) -> Json:
 
 _PATHS: Json = {"type": "array", "items": {"type": "string"}}
 _REGION: Json = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}, "minItems": 4, "maxItems": 4}
+_ALTERNATIVES = ("quote", "region")
 _PIECE: Json = _object({"path": {"type": "string"}, "quote": {"type": "string"}, "region": _REGION}, ["path"])
 _BACKED: Json = {
     "evidence": {"type": "array", "items": _PIECE, "maxItems": PIECES}, "searched": _PATHS,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.report.lines import one_line
-from pytest_uniclaw.status import INFRA_STATUSES, Outcome, PartialPolicy, Status, outcome_of
+from pytest_uniclaw.status import Outcome, PartialPolicy, Status, is_judged, outcome_of
 from pytest_uniclaw.task import Task
 from pytest_uniclaw.verdict import CapScore, CheckpointScore, Handoff
 
@@ -65,6 +65,7 @@ class ItemRecord(BaseModel):
     detail: str = ""
     supervisor: str = ""
     simulator: str = ""
+    protocol: str = "strict"
     seconds: float = 0.0
     wall_seconds: float = 0.0
     turns: tuple[TurnNote, ...] = ()
@@ -79,7 +80,7 @@ class ItemRecord(BaseModel):
     @property
     def judged(self) -> bool:
         """Whether the item is in the denominator of PR and AS."""
-        return self.status not in {SKIPPED, NOT_RUN} and Status(self.status) not in INFRA_STATUSES
+        return self.status not in {SKIPPED, NOT_RUN} and is_judged(Status(self.status), self.protocol)
 
     @model_validator(mode="after")
     def _scored_where_judged(self) -> ItemRecord:
@@ -96,13 +97,14 @@ class ItemRecord(BaseModel):
 def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, *, replayed: bool) -> ItemRecord:
     """Return the record of a finished attempt."""
     verdict = attempt.best_verdict
-    judged = attempt.status not in INFRA_STATUSES
+    judged = is_judged(attempt.status, attempt.protocol)
     record = ItemRecord(
         task_id=attempt.task_id, category=attempt.category, capability=attempt.capability, language=attempt.language,
         agent=attempt.agent, model=attempt.model, number=attempt.number, status=attempt.status.value,
         outcome=outcome_of(attempt.status, attempt.score, policy).value, score=attempt.score if judged else None,
         threshold=attempt.threshold, reason=attempt.reason, detail=attempt.problem,
         supervisor=attempt.digests.get("supervisor", ""), simulator=attempt.digests.get("simulator", ""),
+        protocol=attempt.protocol,
         seconds=attempt.executor_seconds,
         wall_seconds=attempt.wall_seconds, turns=tuple(_turn_notes(attempt)),
         checkpoints=verdict.checkpoints if verdict else (), caps=verdict.caps if verdict else (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,10 @@ USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
 
 
 class FaultyProvider(Upstream):
-    """Plays the acts of the model that is asked for, in order, the last one for ever."""
+    """Plays the acts of the model that is asked for, in order, the last one for ever.
+
+    It is as strict as the strictest of the real ones about what it said before.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,11 +27,23 @@ class FaultyProvider(Upstream):
 
     def next_act(self, body: Any) -> Act:
         lane = self.lanes.get(body["model"])
+        if wrong := [message for message in body["messages"] if not is_acceptable(message)]:
+            return error(400, f"this message cannot be read: {wrong[0]}", "invalid_request_error")
         return self.next_of(lane) if lane else error(404, f"there is no model {body['model']}")
 
     def asked(self, model: str) -> list[Any]:
         """The bodies of the requests for a model so far."""
         return [request["body"] for request in list(self.requests) if request["body"]["model"] == model]
+
+
+def is_acceptable(message: Json) -> bool:
+    """Whether a message has words or calls, and its calls have arguments that are JSON objects."""
+    calls = message.get("tool_calls") or []
+    try:
+        parsed = [json.loads(call["function"]["arguments"], parse_constant=int) for call in calls]
+    except ValueError:
+        return False
+    return bool(message.get("content") or calls) and all(isinstance(value, dict) for value in parsed)
 
 
 def answer(said: Said | Callable[[str], Said]) -> Act:
