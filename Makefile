@@ -6,7 +6,7 @@ SHELL := /bin/bash
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo:  ## set up, run the quickstart tasks with the oracle and with nanobot, say where the report is
+demo:  ## set up, run the quickstart tasks and the three roles with models, say where the reports are
 	@scripts/demo
 
 test:  ## set up, then lint, types, unit tests and container tests: everything CI runs
@@ -14,6 +14,7 @@ test:  ## set up, then lint, types, unit tests and container tests: everything C
 
 bench: setup  ## what the harness costs beside the agent, with the floors it is held to
 	@.venv/bin/python benchmarks/gateway.py --short
+	@.venv/bin/python benchmarks/leaks.py
 	@.venv/bin/python benchmarks/overhead.py
 
 setup:  ## virtual environment, container engine, base image and the demo's images

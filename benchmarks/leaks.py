@@ -19,12 +19,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import leak_held
 import leak_open
-from leak_tools import Leak, World
+import leak_opened
+from leak_tools import Leak, Topic, World
 
 from pytest_uniclaw.errors import TaskError
 from pytest_uniclaw.judge.fingerprints import HiddenFingerprints
 from pytest_uniclaw.judge.firewall import fingerprints_of
 from pytest_uniclaw.judge.folding import fold
+from pytest_uniclaw.judge.numbers import numbers_in
 from pytest_uniclaw.judge.rewriter import rewrite
 from pytest_uniclaw.package import HiddenFolder, Reader, open_hidden
 from pytest_uniclaw.settings import environment_value
@@ -61,6 +63,12 @@ class Tally:
     def false_positives(self) -> float:
         """Share of the harmless messages that were changed."""
         return self.stopped / self.harmless
+
+
+def open_half() -> Iterator[World]:
+    """Yield the worlds that the rewriter may be tuned against."""
+    yield from leak_open.worlds()
+    yield from leak_opened.worlds()
 
 
 def synthetic(worlds: Iterable[World]) -> Iterator[tuple[World, HiddenFingerprints]]:
@@ -110,20 +118,33 @@ def report(title: str, tally: Tally, seconds: float) -> None:
     print(f"  false positives            {tally.false_positives:.3f}  target {FALSE_POSITIVES}")
 
 
-def real_worlds(root: Path, lines: dict[str, Sequence[str]], seed: int) -> Iterator[tuple[World, HiddenFingerprints]]:
-    """Yield the tasks below ``root`` with leaks cut from their own hidden files and harmless lines of other tasks."""
+def real_worlds(root: Path, topics: Sequence[Topic], seed: int) -> Iterator[tuple[World, HiddenFingerprints]]:
+    """Yield the tasks below ``root`` with leaks cut from their own hidden files and harmless lines of other topics.
+
+    The topics' public requests count as public, too, and lines with figures are left out: what those say is a user's
+    own in its own task only.
+    """
+    lines = {
+        language: [line for t in topics if t.language == language for line in t.harmless if not _has_figures(line)]
+        for language in ("en", "zh")
+    }
+    elsewhere = "\n".join(topic.public for topic in topics)
     for number, path in enumerate(sorted([*root.glob("tasks/*/*.yaml"), *root.glob("suites/*/*.yaml")])):
         try:
             task = load_task(path, check_assets=False)
             references = open_hidden(task, HiddenFolder.REFERENCES, Reader.SUPERVISOR)
         except TaskError:
             continue
-        rng = random.Random(f"real:{seed}:{task.task_id}")
-        text = (references / "eval_rule.md").read_text("utf-8", "replace")
         known = lines[task.language]
         harmless = tuple(known[(LINES * number + n) % len(known)] for n in range(LINES))
-        leaks = tuple(_cut(rng, text, task.prompt))
-        yield World(task.language, task.prompt, (), (), leaks, harmless), fingerprints_of(task)
+        text = (references / "eval_rule.md").read_text("utf-8", "replace")
+        leaks = tuple(_cut(random.Random(f"real:{seed}:{task.task_id}"), text, task.prompt))
+        public = f"{task.prompt}\n{elsewhere}"
+        yield World(task.language, public, (), (), leaks, harmless), fingerprints_of(task)
+
+
+def _has_figures(line: str) -> bool:
+    return any(float(number) > 12 for number in numbers_in(fold(line)))
 
 
 def _cut(rng: random.Random, rubric: str, public: str) -> Iterator[Leak]:
@@ -163,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--open", action="store_true", help="measure the open half only, and show what went wrong")
     options = parser.parse_args(arguments)
-    opened = _timed("open half", synthetic(leak_open.worlds()))
+    opened = _timed("open half", synthetic(open_half()))
     if options.open:
         for leak in opened.missed:
             print("MISSED ", leak.kind, leak.language, leak.sentence)
@@ -172,14 +193,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     held = _timed("held-out half", synthetic(leak_held.worlds()))
     report_indexing()
-    lines = {
-        "en": (*leak_held.KITCHEN_HARMLESS, *leak_held.TIMETABLE_HARMLESS),
-        "zh": (*leak_held.CHOIR_HARMLESS, *leak_held.PODCAST_HARMLESS),
-    }
-    _timed("suites of this repository", real_worlds(Path(__file__).parents[1], lines, 1))
+    topics = (leak_held.KITCHEN, leak_held.TIMETABLE, leak_held.CHOIR, leak_held.PODCAST)
+    _timed("suites of this repository", real_worlds(Path(__file__).parents[1], topics, 1))
     upstream = environment_value("UNICLAW_UPSTREAM")
     if upstream:
-        _timed("upstream's tasks", real_worlds(Path(upstream), lines, 1))
+        _timed("upstream's tasks", real_worlds(Path(upstream), topics, 1))
     else:
         print("NOT RUN: upstream's tasks; UNICLAW_UPSTREAM names no checkout")
     return 0 if held.recall >= RECALL and held.false_positives <= FALSE_POSITIVES else 1

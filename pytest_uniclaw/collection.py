@@ -92,7 +92,7 @@ def task_file(parent: pytest.Collector, path: Path) -> TaskFile:
 
     pytest takes an id relative to what the command line names: files that it names itself would all have the same one.
     """
-    outside = {} if path.is_relative_to(parent.config.rootpath) else {"nodeid": path.as_posix()}
+    outside: Any = {} if path.is_relative_to(parent.config.rootpath) else {"nodeid": path.as_posix()}
     made: TaskFile = TaskFile.from_parent(parent, path=path, **outside)
     return made
 

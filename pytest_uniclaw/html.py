@@ -6,7 +6,7 @@ Registered only where pytest-html is installed. Everything is escaped here: html
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from urllib.parse import quote
 import pytest
 
 from pytest_uniclaw.agents.guard import ERROR_LOG
+from pytest_uniclaw.judge.gate import ASKED_AGAIN
 from pytest_uniclaw.options import load_settings
 from pytest_uniclaw.outcome import detail_of
-from pytest_uniclaw.report.record import SKIPPED, ItemRecord
+from pytest_uniclaw.report.record import SKIPPED, ItemRecord, TurnNote
 from pytest_uniclaw.report.stats import headline, rate_rows
 from pytest_uniclaw.sandbox.services import LOGS
+from pytest_uniclaw.verdict import Opinion
 
 COLUMNS = (("score", "Score"), ("capability", "Capability"), ("turns", "Turns"), ("executor", "Executor s"))
 LINKS = (
@@ -30,8 +32,10 @@ LINKS = (
 STYLE = (
     "<style>.uniclaw{border-collapse:collapse;margin:.4em 0;font-size:12px;color:#222}.uniclaw td,.uniclaw th"
     "{border:1px solid #ccc;padding:2px 8px;text-align:left;vertical-align:top}"
-    ".uniclaw td{color:#222}.uniclaw .n{text-align:right}"
+    ".uniclaw td{color:#222}.uniclaw td.n{text-align:right!important}"
     "pre.uniclaw-text{color:#222;white-space:pre-wrap;overflow-wrap:anywhere}.logwrapper:not(:has(.log)){display:none}"
+    ".uniclaw .turn td{border-top:2px solid #999!important;font-weight:600}.uniclaw .quiet td{color:#666}"
+    ".uniclaw .unsent td:last-child{background:#fde7e7}.uniclaw .sent td:last-child{background:#e6f4ea}"
     ".uniclaw .met{background:#e6f4ea}.uniclaw .partial{background:#fff4d6}.uniclaw .unmet{background:#fde7e7}</style>"
 )
 
@@ -71,9 +75,12 @@ class HtmlHooks:
             cells.insert(2 + offset, f'<td class="col-{name}">{cell(record, name)}</td>')
 
     def pytest_html_results_table_html(self, report: pytest.TestReport, data: list[str]) -> None:
-        """Take out of a row's log what its tables say already; a traceback of ours or of a conftest stays."""
+        """Take out of a row's log what its tables say already, and the word that there is none.
+
+        A traceback of ours or of a conftest stays.
+        """
         record = record_of(report)
-        if record and data and report.longreprtext and tells_all(record):
+        if record and data and tells_all(record) and (report.longreprtext or not report.sections):
             del data[0]
 
     def pytest_html_results_summary(self, prefix: list[str], summary: list[str], postfix: list[str]) -> None:
@@ -137,7 +144,7 @@ def tells_all(record: ItemRecord) -> bool:
 
 
 def details(record: ItemRecord) -> str:
-    """Return the reason, the checkpoint table, the caps and the turns of one attempt; of infra the whole message."""
+    """Return reason, checkpoints, caps, turns and model use of one attempt; of infra the whole message."""
     note = " (replayed from the run directory)" if record.replayed else ""
     parts = [f"<p>{escape(record.reason)}{note}</p>"] if record.judged else []
     if not record.judged and tells_all(record):
@@ -146,13 +153,16 @@ def details(record: ItemRecord) -> str:
         parts.append(_checkpoints(record))
     if record.turns:
         parts.append(_turns(record))
+    if record.usage:
+        parts.append(_usage(record))
     return STYLE + "".join(parts)
 
 
 def _checkpoints(record: ItemRecord) -> str:
     rows = "".join(
-        f"<tr class={c.state.value}><td>{escape(c.id)}</td><td>{escape(c.name)}</td><td class=n>{_points(c.earned)}</td>"
-        f"<td class=n>{_points(c.weight)}</td><td>{c.state.value}</td><td>{escape(c.rationale)}</td></tr>"
+        f"<tr class={c.state.value}><td>{escape(c.id)}</td><td>{escape(c.name)}</td>"
+        f"<td class=n>{_points(c.earned)}</td><td class=n>{_points(c.weight)}</td>"
+        f"<td>{c.state.value}</td><td>{escape(c.rationale)}</td></tr>"
         for c in record.checkpoints
     )
     rows += "".join(
@@ -172,20 +182,82 @@ def _points(value: float) -> str:
 
 
 def _turns(record: ItemRecord) -> str:
-    rows = "".join(
-        f"<tr><td class=n>{t.number}</td><td class=n>{t.seconds:.1f} s</td><td class=n>{_rate(t.score)}</td>"
-        f"<td>{escape(_handoff(t.handoff))}</td><td>{escape(t.follow_up)}</td></tr>"
-        for t in record.turns
+    rows = "".join(_turn_row(turn) + "".join(map(_told_row, _told(turn))) for turn in record.turns)
+    names = "<th>verdict</th><th>attempt state</th><th>recoverable</th><th>score</th>"
+    head = (
+        "<tr><th rowspan=2>turn</th><th rowspan=2>executor</th><th rowspan=2>score</th>"
+        f"<th colspan=4>handoff to the user simulator</th></tr><tr>{names}</tr>"
     )
-    head = "<tr><th>turn</th><th>executor</th><th>score</th><th>handoff</th><th>next user message</th></tr>"
     return f"<table class=uniclaw>{head}{rows}</table>"
 
 
-def _handoff(handoff: Any) -> str:
-    if handoff is None:
-        return ""
-    recoverable = "recoverable" if handoff.recoverable else "not recoverable"
-    return f"{handoff.verdict}, {handoff.attempt_state}, {recoverable}, {handoff.score:.2f}"
+def _turn_row(turn: TurnNote) -> str:
+    cells, left = "<td></td>" * 4, turn.handoff
+    if left is not None:
+        cells = f"<td>{left.verdict}</td><td>{left.attempt_state.replace('_', ' ')}</td>"
+        cells += f"<td>{'yes' if left.recoverable else 'no'}</td><td class=n>{left.score:.2f}</td>"
+    return (
+        f"<tr class=turn><td class=n>{turn.number}</td><td class=n>{turn.seconds:.1f} s</td>"
+        f"<td class=n>{_rate(turn.score)}</td>{cells}</tr>"
+    )
+
+
+def _told(turn: TurnNote) -> Iterator[tuple[str, str, str]]:
+    """Yield what was said after a turn, in its order: a class, who says it, and the text."""
+    if turn.opinion is not None:
+        yield "quiet", "judge's own word", _opinion(turn.opinion, turn.drift or 0.0)
+    if (sent := turn.follow_up) is None:
+        return
+    candidate, decisions = sent.candidate, sent.decisions
+    if ASKED_AGAIN in decisions:
+        at = decisions.index(ASKED_AGAIN)
+        yield "unsent", "user simulator", candidate
+        yield "quiet", "rewriter", f"{_decided(decisions[:at])}; asked for another message"
+        candidate, decisions = sent.revised, decisions[at + 1 :]
+    if candidate and candidate != sent.message:
+        yield "unsent", "user simulator", candidate
+    if candidate != sent.message:
+        yield "quiet", "rewriter", _decided(decisions)
+    yield "sent", "next user message", sent.message
+
+
+def _decided(decisions: Sequence[str]) -> str:
+    """Return the rewriter's decisions in words; the kinds of what it dropped stand together, each once."""
+    kinds = dict.fromkeys(d.removeprefix("dropped:") for d in decisions if d.startswith("dropped:"))
+    rest = [d.replace("kept:", "sentences kept: ") for d in decisions if not d.startswith("dropped:")]
+    dropped = [f"dropped: {', '.join(kinds)}"] if kinds else []
+    return "; ".join([*dropped, *("a neutral line instead" if d == "fallback" else d for d in rest)])
+
+
+def _told_row(told: tuple[str, str, str]) -> str:
+    kind, who, text = told
+    return f"<tr class={kind}><td colspan=3>{escape(who)}</td><td colspan=4>{escape(text)}</td></tr>"
+
+
+def _opinion(opinion: Opinion, drift: float) -> str:
+    state = opinion.attempt_state.replace("_", " ")
+    figures = f"score {opinion.score:.2f} (drift {drift:+.2f}), confidence {opinion.confidence:.2f}"
+    return f"{opinion.verdict}, {state}, {figures}: {opinion.rationale}"
+
+
+def _usage(record: ItemRecord) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(u.role.replace('_', ' '))}</td><td class=n>{u.calls}</td><td class=n>{u.tries}</td>"
+        f"<td class=n>{_count(u.input_tokens)}</td><td class=n>{_count(u.output_tokens)}</td>"
+        f"<td class=n>{_cost(u.cost_usd)}</td></tr>"
+        for u in record.usage
+    )
+    head = "<tr><th>model calls</th><th>calls</th><th>tries</th><th>tokens in</th><th>tokens out</th><th>cost</th></tr>"
+    return f"<table class=uniclaw>{head}{rows}</table>"
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def _cost(usd: float | None) -> str:
+    """Return an amount with four decimals; what is unknown is never 0."""
+    return "unknown" if usd is None else f"{usd:.4f} USD"
 
 
 def _rate(value: float | None) -> str:

@@ -17,6 +17,7 @@ PROPERTIES = (
     "protocol", "directory",
 )  # fmt: skip
 """The fields of a record that are JUnit properties by their names."""
+TOKEN_COUNTERS = ("input_tokens", "output_tokens")
 ERROR_LINES = 15
 """How much of ``error.log`` a report shows."""
 
@@ -126,4 +127,5 @@ def properties_of(record: ItemRecord) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [(name, data[name]) for name in PROPERTIES if data[name] is not None]
     rows += [("turns", len(record.turns)), ("executor_seconds", record.seconds), ("replayed", record.replayed)]
     rows += [(f"checkpoint.{c['id']}", c["earned"]) for c in data["checkpoints"]]
-    return rows + [(f"tokens.{name}", value) for name, value in data["tokens"].items() if value is not None]
+    counts = [(f"tokens.{u.role}.{name}", getattr(u, name)) for u in record.usage for name in TOKEN_COUNTERS]
+    return rows + [(name, value) for name, value in counts if value is not None]

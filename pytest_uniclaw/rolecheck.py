@@ -74,8 +74,8 @@ def _check(role: str, choice: ModelChoice | None, task: Task, settings: Settings
     elif not choice.script.is_file():
         raise SettingsError(
             f"the {role}'s script: no such file: {choice.script.absolute()}\n"
-            f"  fix: correct the path of --{role}=script:FILE; a relative one is taken from the folder where pytest was "
-            "started"
+            f"  fix: correct the path of --{role}=script:FILE; a relative one is taken from the folder where pytest "
+            "was started"
         )
     else:
         try:

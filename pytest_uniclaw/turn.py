@@ -17,6 +17,7 @@ from pytest_uniclaw.errors import (
     InfraError,
     ModelRefused,
     SandboxLost,
+    SettingsError,
     SimulatorError,
     TaskError,
 )
@@ -35,6 +36,8 @@ Sink = Callable[[dict[str, Any]], None]
 """Receives progress events: JSON primitives with at least ``what``."""
 Stop = SandboxLost | InfraError | OSError
 """What can break off a turn: the sandbox, the engine or gateway, the host."""
+CANNOT_ANSWER = (ModelRefused, TaskError, SettingsError)
+"""What keeps a hidden role from its answer and is neither infrastructure nor the executor's: model, package, option."""
 AGENT_ERROR = "agent_error"
 """Flag: the agent's adapter failed, not what lies under it."""
 OUT_OF_MEMORY = "out_of_memory"
@@ -110,7 +113,7 @@ def next_message(course: Course, executor: Executor, view: PublicView, seen: Tur
     try:
         hidden = fingerprints_of(executor.task).protecting(spec.run.secrets(), view.prompt)
         text = write_follow_up(spec.simulator, scene, hidden)
-    except ModelRefused as error:
+    except CANNOT_ANSWER as error:
         raise SimulatorError(str(error)) from None
     candidate, *revised = text.candidates
     follow_up = FollowUp(candidate=candidate, revised="".join(revised), message=text.message, decisions=text.decisions)
@@ -215,7 +218,7 @@ def _judge(course: Course, executor: Executor, turn: Turn, seen: TurnEvidence) -
     )  # fmt: skip
     try:
         assessment = spec.supervisor.assess(case)
-    except ModelRefused as error:
+    except CANNOT_ANSWER as error:
         raise GradingError(str(error)) from None
     course.note(*assessment.flags)
     return compute_verdict(

@@ -29,6 +29,7 @@ RUN = f"test-{uuid.uuid4().hex[:8]}"
 LIMITS = TurnLimits(120.0, 120.0)
 REAL_KEY = "sk-real-0f3a9d71c2"
 AWKWARD = "--help me: mache die Tabelle 表格. $HOME `id`"
+ENVIRONMENT = {"MAIL_TOKEN": "for the shell", "http_proxy": "http://10.1.1.1:9", "HTTP_PROXY": "http://10.1.1.1:9"}
 SKILL = b"---\nname: tables\ndescription: How to make tables.\n---\nUse a table.\n"
 
 SCRIPT = """
@@ -57,7 +58,7 @@ class Seat:
         self, number: int, message: str, limits: TurnLimits = LIMITS, pulse: Callable[[], Pulse] = Pulse
     ) -> Completed:
         log = self.folder / f"agent{number}.log"
-        request = TurnRequest(number, message, limits, pulse, log, {"MAIL_TOKEN": "for the shell"})
+        request = TurnRequest(number, message, limits, pulse, log, ENVIRONMENT)
         return self.agent.turn(self.sandbox, request)
 
     def records(self, number: int) -> tuple[Record, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import time
 from pathlib import Path
 
@@ -61,6 +62,23 @@ def test_every_rubric_of_the_slice_has_caps_and_adds_up() -> None:
         assert all(0 <= cap.value < 1 and cap.condition for cap in rubric.caps), task.task_id
         ids = [checkpoint.id for checkpoint in rubric.checkpoints]
         assert len(set(ids)) == len(ids), task.task_id
+
+
+NAMED_CAP = re.compile(
+    r"\bcap(?:s|ped)?(?: (?:the|total|score|overall|it|this|hard))* (?:at )?[`*]*(0\.\d+)|(0\.\d+)[`*]* cap\b",
+    re.IGNORECASE,
+)
+
+
+def test_no_cap_that_a_rubric_of_the_slice_names_is_lost() -> None:
+    named = 0
+    for task in load_all(corpus(), check_assets=False):
+        rubric = load_rubric(task, Reader.SUPERVISOR)
+        text = " ".join(" ".join(section.text.split()) for section in rubric.sections if section.kind == "caps")
+        values = {float(before or after) for after, before in NAMED_CAP.findall(text)}
+        assert values <= {cap.value for cap in rubric.caps}, task.task_id
+        named += len(values)
+    assert named > 1000
 
 
 def test_the_slice_has_the_properties_that_are_known_of_it() -> None:

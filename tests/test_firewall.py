@@ -465,8 +465,8 @@ def test_a_traceback_with_locals_shows_no_secret(pytester: pytest.Pytester, work
     pytester.makeconftest(LEAKY)
     (pytester.path / "values.env").write_text(f"TOKEN={PLAIN}\n")
     result = pytester.runpytest_subprocess(
-        "--sandbox=local", "--agent=nop", "--supervisor=checks", "--showlocals", "-rA", "--uniclaw-privacy-file=values.env", "--html=h.html",
-        "--junitxml=j.xml", "--self-contained-html", *workers,
+        "--sandbox=local", "--agent=nop", "--supervisor=checks", "--showlocals", "-rA",
+        "--uniclaw-privacy-file=values.env", "--html=h.html", "--junitxml=j.xml", "--self-contained-html", *workers,
     )  # fmt: skip
     result.stdout.fnmatch_lines(["*it broke with*redacted*"])
     texts = [path.read_text() for path in (pytester.path / "j.xml", pytester.path / "h.html")]

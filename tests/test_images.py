@@ -50,11 +50,14 @@ def test_every_image_has_a_dockerfile_that_needs_no_buildkit() -> None:
         assert "<<" not in text
 
 
-def test_every_python_requirement_is_pinned_exactly() -> None:
+def test_every_requirement_is_pinned_exactly() -> None:
     for spec in IMAGES.values():
-        lines = context_files(spec)["requirements.txt"].decode().split()
-        assert lines
+        files = context_files(spec)
+        lines = files.get("requirements.txt", b"").decode().split()
+        assert lines or "package-lock.json" in files
         assert [line for line in lines if line.count("==") != 1] == []
+        locked = json.loads(files.get("package-lock.json", b"{}")).get("packages", {})
+        assert [name for name, entry in locked.items() if name and not entry["integrity"].startswith("sha512-")] == []
 
 
 def test_the_nanobot_lock_is_of_its_version() -> None:

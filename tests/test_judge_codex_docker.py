@@ -31,8 +31,8 @@ RUN = f"test-{uuid.uuid4().hex[:8]}"
 REAL_KEY = "sk-real-5b1e77d04a"
 LOOK = (
     "id -un; find . -type f | sort; cat evidence/results/report.md; touch evidence/results/x sources/x ~/x; echo $?; "
-    "curl -s -m 5 http://127.0.0.1:4010/v1/models; echo curl $?; env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; "
-    f"echo \"found [$(grep -rls {REAL_KEY} / --exclude-dir=proc --exclude-dir=sys --exclude-dir=sessions)]\""
+    "curl -s -m 5 http://127.0.0.1:4010/v1/models; echo curl $?; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; "
+    f'echo "found [$(grep -rls {REAL_KEY} / --exclude-dir=proc --exclude-dir=sys --exclude-dir=sessions)]"'
 )
 
 

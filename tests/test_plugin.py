@@ -178,7 +178,8 @@ def test_a_real_agent_in_the_local_sandbox_must_be_asked_for(pytester):
     add_task(pytester.path, "task_101_01_x")
     (pytester.path / "uniclaw.toml").write_text('sandbox = "local"\n')
     (pytester.path / "s.yaml").write_text("turns: [[{say: done}]]\n")
-    result = pytester.runpytest("--agent=nanobot", f"--model=script:{pytester.path / 's.yaml'}")
+    script = f"--model=script:{pytester.path / 's.yaml'}"
+    result = pytester.runpytest("--agent=nanobot", script, "--supervisor=checks")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*only trusted agents*--sandbox=local*"])
 
@@ -256,12 +257,13 @@ def test_tasks_outside_the_root_directory_are_told_apart(pytester, tmp_path, wor
 @pytest.mark.docker
 def test_a_gate_excuses_failed_tasks_only(suite):
     suite.makepyfile("def test_plain(): assert False")
-    gate = ("--agent=nop", "--uniclaw-sandbox=docker", "--gate=pr>=0.3")
+    docker = ("--agent=nop", "--uniclaw-sandbox=docker", "--supervisor=checks")
+    gate = (*docker, "--gate=pr>=0.3")
     names = "pass or fail or partial"
     assert suite.runpytest_subprocess(*gate, "-k", f"({names}) and not plain").ret == pytest.ExitCode.OK
     assert suite.runpytest_subprocess(*gate, "-k", f"{names} or plain").ret == pytest.ExitCode.TESTS_FAILED
     assert suite.runpytest_subprocess(*gate, "-k", f"{names} or infra").ret == pytest.ExitCode.TESTS_FAILED
-    assert suite.runpytest_subprocess("--agent=nop", "--gate=pr>=0.9", "-k", names).ret == GATE_FAILED
+    assert suite.runpytest_subprocess(*docker, "--gate=pr>=0.9", "-k", names).ret == GATE_FAILED
 
 
 def test_the_user_is_told_of_code_on_the_host(suite):

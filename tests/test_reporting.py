@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_uniclaw.html import cell
+from pytest_uniclaw.html import cell, details
 from pytest_uniclaw.outcome import detail_of
 from pytest_uniclaw.progress import line_of
 from pytest_uniclaw.report.record import ItemRecord
@@ -134,7 +134,7 @@ def test_an_interrupted_session_says_how_to_continue(pytester):
     result.stdout.fnmatch_lines(
         [
             "1/2 passed, 1 not run, coverage 1/2",
-            "continue with: pytest * --sandbox=local --agent=nop --supervisor=checks --uniclaw-followups=1 -k 'pass or stop' "
+            f"continue with: pytest * {' '.join(LOCAL)} --uniclaw-followups=1 -k 'pass or stop' "
             "--uniclaw-resume=latest",
             "*KeyboardInterrupt*",
         ]
@@ -194,7 +194,7 @@ def test_progress_lines():
 
 
 def test_the_header_names_no_model_that_nobody_needs():
-    assert ", model none needed, supervisor checks" in header(Settings(agents=("oracle", "nop"), models=("script",)))
+    assert ", model none needed, supervisor " in header(Settings(agents=("oracle", "nop"), models=("script",)))
     assert ", model script, " in header(Settings(agents=("oracle", "nanobot"), models=("script",)))
     assert ", model each task's model, " in header(Settings(agents=("nanobot",)))
     assert "agent of each task, model each task's model" in header(Settings())
@@ -263,6 +263,30 @@ def test_numbers_in_html_are_sorted_as_numbers():
 
     assert seconds(2.04).endswith(">2.0")
     assert sorted([seconds(10.0), seconds(2.0), seconds(300.0)]) == [seconds(2.0), seconds(10.0), seconds(300.0)]
+
+
+def test_points_in_html_have_the_decimals_that_they_need():
+    lines = tuple(
+        CheckpointScore(id=name, name=name, weight=weight, earned=weight / 2, state=State.PARTIAL)
+        for name, weight in (("C1", 0.125), ("C2", 0.875))
+    )
+    shown = details(row_of(checkpoints=lines))
+    assert "<td class=n>0.0625</td><td class=n>0.125</td>" in shown
+    assert "<td class=n>0.4375</td><td class=n>0.875</td>" in shown
+
+
+def test_html_shows_the_cap_of_a_rubric_without_weights():
+    caps = (CapScore(id="cap1", value=0.25, triggered=True, rationale="the log is gone"),)
+    shown = details(row_of(caps=caps))
+    assert "<td>cap1</td><td class=n>≤ 0.25</td><td></td><td>triggered</td><td>the log is gone</td>" in shown
+    assert "checkpoint" not in details(row_of())
+
+
+def row_of(**fields):
+    return ItemRecord(
+        task_id="t", category="c", capability="x", language="en", agent="a", status="fail", outcome="failed",
+        score=0.25, **fields,
+    )  # fmt: skip
 
 
 def test_the_detail_of_a_failure_says_nothing_twice(tmp_path):

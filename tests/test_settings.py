@@ -79,9 +79,13 @@ GATEWAY = [
 @pytest.mark.parametrize(("text", "words"), GATEWAY)
 def test_what_is_wrong_in_a_table_for_the_gateway_is_named(tmp_path, text, words):
     (tmp_path / "uniclaw.toml").write_text(text)
-    with pytest.raises(SettingsError) as caught:
+
+    def read():
         settings = resolve({}, {}, tmp_path, {})
-        providers_of(settings), tuning_of(settings)
+        return providers_of(settings), tuning_of(settings)
+
+    with pytest.raises(SettingsError) as caught:
+        read()
     assert words in str(caught.value)
 
 

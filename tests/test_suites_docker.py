@@ -87,6 +87,19 @@ def test_nanobot_really_called_its_tools(session: tuple[Path, str]) -> None:
             assert usage["tool_counts"]["read_file"] >= 2
 
 
+def test_codex_ends_as_nanobot_does(tmp_path: Path) -> None:
+    done = run_suites(tmp_path, "--agent=codex", "--model=script")
+    ends = {
+        task: (a.status.value, tuple(round(t.verdict.score, 2) for t in a.turns if t.verdict))
+        for (task, _), (_, a) in attempts(tmp_path, "codex").items()
+    }
+    assert ends == DESIGNED, done.stdout
+    for directory, attempt in attempts(tmp_path, "codex").values():
+        usage = json.loads((directory / "tool_usage.json").read_text("utf-8"))
+        assert usage["tool_counts"].get("exec_command", 0) >= 2, attempt.task_id
+        assert attempt.usage[0].calls >= 3
+
+
 def test_nothing_passed_is_never_exit_0(tmp_path: Path) -> None:
     nop = ("--agent=nop", "--uniclaw-followups=0", "-m", "quickstart and multimodal")
     assert run_suites(tmp_path, *nop).returncode == 1

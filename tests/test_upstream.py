@@ -1,4 +1,4 @@
-"""Against a checkout of UniClawBench that ``UNICLAW_UPSTREAM`` names: its tasks run here, its tools read our runs.
+"""Against a checkout of UniClawBench that ``UNICLAW_UPSTREAM`` names: its tasks are collected, its tools read our runs.
 
 Without a checkout everything here is counted as skipped, ``NOT RUN``.
 """
@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.packages import Suite
-from support.sessions import Session, run
+from support.upstream import checkout as find_checkout
 
 from pytest_uniclaw.attempt import Attempt, Ending, Turn, Usage
 from pytest_uniclaw.report.record import ItemRecord, record_of_attempt
 from pytest_uniclaw.report.stats import group_by, summarise
 from pytest_uniclaw.report.upstream import write_upstream
-from pytest_uniclaw.settings import environment_value
 from pytest_uniclaw.status import PartialPolicy, Status
 from pytest_uniclaw.store import new_attempt_directory, save_attempt, task_directory
 
@@ -43,13 +39,8 @@ SLACK = 2.0
 
 @pytest.fixture(scope="module")
 def checkout() -> Path:
-    """The checkout; an address that names none is an error, not a reason to skip."""
-    named = environment_value("UNICLAW_UPSTREAM")
-    if not named:
-        pytest.skip("NOT RUN: UNICLAW_UPSTREAM names no checkout of UniClawBench")
-    path = Path(named).resolve()
-    assert (path / "tasks").is_dir(), f"UNICLAW_UPSTREAM={named} has no folder tasks/"
-    return path
+    """The checkout."""
+    return find_checkout()
 
 
 def collect(folder: Path, cwd: Path) -> tuple[list[str], float]:
@@ -160,106 +151,3 @@ def test_upstream_drops_what_no_turn_was_finished_in_and_we_show_both_rates(chec
     assert backend["total"]["pass_rate"] == pytest.approx(ours.upstream_pass_rate)
     assert ours.pass_rate is not None
     assert ours.pass_rate < backend["total"]["pass_rate"]
-
-
-ONE_SHOT = "101_skill_usage/task_101_06_sqlite_anomalies"
-BACKGROUND = "103_long_context/task_103_36_minesweeper_easy_play"
-PLAIN = "102_exploration/task_102_13_k8s_yaml_reconciliation"
-PACKAGES = (ONE_SHOT, BACKGROUND, PLAIN)
-LOOK = r"""
-for _ in $(seq 300); do
-    [ -d /tmp_workspace/results/minesweeper_sessions ] || break
-    [ -s /tmp_workspace/results/minesweeper_service.log ] && break
-    sleep 0.1
-done
-echo "account $(id -u) in $HOME, harness folder: $(ls -A /opt/uniclaw/services 2>/dev/null | tr '\n' ' ')"
-find /tmp_workspace/clawbench "$HOME/skills" /tmp_workspace/results ! -type d -printf '%y %p\n'
-find -L /tmp_workspace/skills -name SKILL.md 2>/dev/null
-tail -n 1 /tmp_workspace/clawbench/logs/*.log 2>/dev/null
-echo "games: $(pgrep -c -x -f 'python3 .*/minesweeper[.]py')"
-tail -n 20 /tmp_workspace/results/minesweeper_sessions/attempt_1_board.txt 2>/dev/null
-"""
-"""What the scripted model runs; its output is in the transcript."""
-
-
-@pytest.fixture(scope="module")
-def upstream_suite(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Suite:
-    """The three packages, copied byte for byte so that no run can touch the checkout."""
-    suite = Suite.make(tmp_path_factory.mktemp("upstream") / "project")
-    for name in PACKAGES:
-        yaml = suite.root / "suites" / f"{name}.yaml"
-        yaml.parent.mkdir(exist_ok=True)
-        shutil.copyfile(checkout / "tasks" / f"{name}.yaml", yaml)
-        shutil.copytree(checkout / "injection" / name, suite.root / "injection" / name, symlinks=True)
-    return suite
-
-
-def stored(session: Session) -> Iterator[tuple[str, Path, Attempt]]:
-    """Yield the packages a session ran, with the attempt's folder and record."""
-    for name in PACKAGES:
-        (path,) = session.run.glob(f"a1/*/*/{name}/p1-*/uniclaw.json")
-        yield name, path.parent, Attempt.model_validate_json(path.read_bytes())
-
-
-def tool_output(directory: Path) -> str:
-    """Return what the tools of the first turn answered."""
-    lines = (directory / "turns" / "1" / "evidence" / "transcript.jsonl").read_text("utf-8").splitlines()
-    messages = [json.loads(line).get("message", {}) for line in lines]
-    blocks = [block for m in messages if m.get("role") == "toolResult" for block in m["content"]]
-    return "\n".join(block.get("text", "") for block in blocks)
-
-
-def assert_ended_unjudged(session: Session) -> None:
-    """Upstream's packages have no checks: the executor is run to the end of its turn, then nobody can judge it."""
-    assert session.code == 1, session.output
-    for name, _, record in stored(session):
-        assert record.status is Status.UNJUDGED, f"{name}: {record.reason}"
-        assert record.turns[0].finished, f"{name}: {record.turns[0].reason}"
-        assert record.limits["user"] == "root"
-
-
-@pytest.mark.docker
-def test_upstream_packages_run_with_nop_to_a_terminal_status(upstream_suite: Suite) -> None:
-    session = run(upstream_suite.root, "--agent=nop", "--uniclaw-network=isolated")
-    assert_ended_unjudged(session)
-    assert "coverage 0/3" in session.output
-
-
-@pytest.fixture(scope="module")
-def looked(upstream_suite: Suite) -> Session:
-    """A session of real nanobot whose model looks around; isolated, so that no installer waits for a network."""
-    script = upstream_suite.root / "look.yaml"
-    script.write_text(json.dumps({"turns": [[{"shell": LOOK}, {"say": "I have looked."}]]}))
-    return run(upstream_suite.root, "--agent=nanobot", f"--model=script:{script}", "--uniclaw-network=isolated")
-
-
-@pytest.mark.docker
-def test_upstream_packages_run_with_nanobot_to_a_terminal_status(looked: Session) -> None:
-    assert_ended_unjudged(looked)
-
-
-@pytest.mark.docker
-def test_upstream_packages_find_their_sources_skills_and_services(looked: Session, upstream_suite: Suite) -> None:
-    for name, directory, _ in stored(looked):
-        said = tool_output(directory)
-        assert "account 0 in /root" in said
-        sources = upstream_suite.root / "injection" / name / "sources"
-        for source in (path.relative_to(sources) for path in sources.rglob("*") if path.is_file()):
-            assert f"f /tmp_workspace/clawbench/sources/{source}" in said
-        assert "eval_rule" not in said
-        if name == ONE_SHOT:
-            assert "[task-setup] done" in said, "the one-shot service ran to its end without a network"
-            assert "harness folder: \n" in said, "and its files are gone"
-            for skill in ("sql-toolkit", "database-operations"):
-                assert f"f /root/skills/{skill}/SKILL.md" in said
-                assert f"/tmp_workspace/skills/{skill}/SKILL.md" in said
-        if name == BACKGROUND:
-            assert "p /tmp_workspace/results/minesweeper_sessions/attempt_1.fifo" in said
-            assert "games: 3\n" in said
-
-
-@pytest.mark.docker
-def test_upstream_tasks_have_the_internet_unless_the_session_says_otherwise(upstream_suite: Suite) -> None:
-    session = run(upstream_suite.root, "--agent=nop", "-k", "task_102_13")
-    (path,) = session.run.glob(f"a1/*/*/{PLAIN}/p1-*/uniclaw.json")
-    assert Attempt.model_validate_json(path.read_bytes()).limits["network"] == "internet"

@@ -46,8 +46,11 @@ session=${session%.jsonl}
 """Shell: finds the first thread, empty where there is none. A thread's id ends the name of its file."""
 _TURN = f"""
 {RESUME}
+export NO_PROXY="127.0.0.1,localhost,${{NO_PROXY:-${{no_proxy:-}}}}"
+export no_proxy="$NO_PROXY"
 exec codex exec --json --skip-git-repo-check ${{session:+resume "${{session: -36}}"}} - <"$0"
 """
+"""The gateway is never asked for by way of a proxy, which an executor with a network may have."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class CodexAgent:
         if access is None:
             raise SettingsError("codex needs a model: pass --model=NAME, or --model=script for the task's own script")
         home, user = sandbox.paths.home, sandbox.user
-        files = {"config.toml": configuration(access), "AGENTS.md": _skill_notes(task, sandbox.paths.skills)}
+        files = {"config.toml": configuration(access), "AGENTS.md": skill_notes(task, sandbox.paths.skills)}
         sandbox.put(
             Entry(f"{home}/.codex/{name}", content=text.encode(), mode=0o600, user=user)
             for name, text in files.items() if text
@@ -156,7 +159,8 @@ def input_text(message: str) -> str:
 
 
 def last_error(output: bytes) -> str:
-    """Return what codex's events say of an error last, on one line; empty where they say nothing."""
+    """Return on one line what codex said of an error last: in an event, else in its last line that is none."""
+    plain = ""
     for line in reversed(output.splitlines()):
         try:
             event = parse_line(line) if line.startswith(b"{") else None
@@ -165,11 +169,12 @@ def last_error(output: bytes) -> str:
         if isinstance(event, dict) and event.get("type") in ("turn.failed", "error"):
             error = event.get("error")
             said = error.get("message") if isinstance(error, dict) else event.get("message")
-            return " ".join(str(said).split())[:REASON_CHARACTERS]
-    return ""
+            return " ".join(said.split())[:REASON_CHARACTERS] if isinstance(said, str) else ""
+        plain = plain or ("" if event else " ".join(line.decode("utf-8", "replace").split()))
+    return plain[:REASON_CHARACTERS]
 
 
-def _skill_notes(task: Task, skills: str) -> str:
+def skill_notes(task: Task, skills: str) -> str:
     """Name the task's skills that codex does not list by itself, for want of a head with name and description."""
     bare = []
     for skill in task.skills:

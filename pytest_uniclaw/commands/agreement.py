@@ -62,9 +62,10 @@ def _compared(first_name: str, first: Grading, second_name: str, second: Grading
 def _as_text(compared: list[tuple[str, str, Agreement]], found: list[Grading]) -> list[str]:
     lines: list[str] = []
     for first, second, agreement in compared:
-        lines += [f"{first} and {second}: {agreement.attempts} attempts of {agreement.tasks} tasks"]
+        extent = f"{_counted(agreement.attempts, 'attempt')} of {_counted(agreement.tasks, 'task')}"
+        lines += [f"{first} and {second}: {extent}"]
         alone = [(first, agreement.only_first), (second, agreement.only_second)]
-        lines += [f"  {count} attempts only in {name}" for name, count in alone if count]
+        lines += [f"  {_counted(count, 'attempt')} only in {name}" for name, count in alone if count]
         for figure in agreement.figures:
             value = "      -" if figure.value is None else f"{figure.value:7.3f}"
             bounds = "" if figure.low is None else f"  {CONFIDENCE:.0%} [{figure.low:.3f}, {figure.high:.3f}]"
@@ -81,6 +82,10 @@ def _as_text(compared: list[tuple[str, str, Agreement]], found: list[Grading]) -
             f"verdict not unanimous {whole.flipped:.1%}, alpha {alpha}"
         )
     return lines
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _as_json(compared: list[tuple[str, str, Agreement]], found: list[Grading]) -> dict[str, Any]:

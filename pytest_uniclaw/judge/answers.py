@@ -32,7 +32,9 @@ _ANSWER = re.compile(
     r"\b(?:is|are|was|=|be) "
     r"(?:the |a |an )?([\w'’-]+(?: [\w'’-]+){0,2})"
 )
-_STATED = re.compile(r"\b(?:is|are|was|were|be|uses?|called|named) (?:of |a |an |the )?([a-z][\w-]{3,})(?=[.;,)!?\n]|$)")
+_STATED = re.compile(
+    r"\b(?:is|are|was|were|be|uses?|called|named) (?:of |a |an |the )?([a-z][\w-]{3,})(?=[.;,)!?\n]|$)"
+)
 """The one word that a clause ends with: ``the mount is of pewter.``"""
 _DESCRIBING = re.compile(r".*(?:ed|ing|ly|able|ible|ent|ant|ous|ive|al|ory|ary|less|ful|ic)|(?:non|out|well|mis)-.*")
 """Words that say how something is rather than what."""
@@ -101,7 +103,12 @@ def _answer(candidate: str, lower: frozenset[str], telling: int = 1) -> Iterator
             yield word
     elif cjk and len(words) + len(cjk) <= 12:
         yield " ".join(folded.split())
-    elif not cjk and 2 <= len(words) <= 6 and sum(word not in common_words() for word in words) >= telling:
+    elif (
+        not cjk
+        and 2 <= len(words) <= 6
+        and not "".join(words).isdigit()
+        and sum(word not in common_words() for word in words) >= telling
+    ):
         yield " ".join(words)
 
 

@@ -40,7 +40,7 @@ from pytest_uniclaw.verdict import Assessment
 RELEASE = "0.120.0"
 """The release that judges: upstream's, and the newest whose own sandbox needs no rights that a container lacks."""
 ROOT = "/workspace"
-MEMORY = 2048 * MIB
+MEMORY = 1024 * MIB
 GRACE_SECONDS = 600.0
 """How long after its time a container that was left behind may be removed by anyone."""
 ANSWER = "answer.json"

@@ -16,6 +16,8 @@ from urllib.parse import unquote
 DECODED_CHARACTERS = 20_000
 """How much decoded text is read of one message."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{7,}")
+_MIXED = re.compile(r".[A-Z0-9+/]")
+"""What base64 has and an ordinary word has not."""
 _BASE32 = re.compile(r"(?<![A-Za-z0-9])[A-Z2-7]{8,}")
 _HEX = re.compile(r"(?:(?:0x|\\x|%|&#x)?[0-9a-fA-F]{2}[\s:;,.\-_]{0,2}){4,}")
 _DECIMAL = re.compile(r"(?:\d{2,3}[\s,;]{1,2}){3,}\d{2,3}")
@@ -51,7 +53,7 @@ def _pieces(text: str) -> Iterator[str]:
         yield from _text(bytes.fromhex(digits))
     for found in _DECIMAL.findall(text):
         yield "".join(chr(int(code)) for code in re.findall(r"\d+", found))
-    for found in _BASE64.findall(text):
+    for found in filter(_MIXED.search, _BASE64.findall(text)):
         yield from _base64(found.translate(str.maketrans("-_", "+/")))
     for found in _BASE32.findall(text):
         with_padding = found + "=" * (-len(found) % 8)

@@ -83,7 +83,7 @@ class HiddenFingerprints:
             marks.update(hasher.single(kind, feature) for kind, feature in (*figures, *found))
             numbers = [figure for kind, figure in figures if kind == "number"]
             marks.update(hasher.single("number", short) for number in numbers for short in roundings(number))
-            marks.update(hasher.run("name", _units_of(answer)) for answer in answers)
+            marks.update(hasher.run("name", units) for units in map(_units_of, answers) if units)
             for kind, spelled in _spelled([*(("name", answer) for answer in answers), *found]):
                 if spelled not in squeezed:
                     marks.update(hasher.spelled(kind, spelled))
@@ -98,7 +98,7 @@ class HiddenFingerprints:
             folded = fold(value)
             if len(value) < SHORTEST_SECRET or folded in NO_SECRETS or squeeze(folded) in public:
                 continue
-            marks.add(hasher.run("secret", _units_of(folded)))
+            marks.add(hasher.run("secret", _WORD.findall(folded) or [folded]))
             for piece in _secret_pieces(squeeze(folded)):
                 marks.update(hasher.spelled("secret", piece))
                 lengths.add(len(piece))
@@ -190,8 +190,9 @@ def _tails(found: str) -> Iterator[str]:
 
 
 def _units_of(folded: str) -> Sequence[str]:
-    """Return an answer as words or, when it is Chinese, as characters."""
-    return _WORD.findall(folded) or re.findall(f"[{CJK}]", folded)
+    """Return an answer as words or, when it is Chinese, as characters; one that is both is sought letter by letter."""
+    words, characters = _WORD.findall(folded), re.findall(f"[{CJK}]", folded)
+    return [] if words and characters else words or characters
 
 
 def _spelled(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,9 @@ from pytest_uniclaw.judge.base import Scene, Simulator
 from pytest_uniclaw.judge.fingerprints import HiddenFingerprints
 from pytest_uniclaw.judge.rewriter import Review, neutral_line, review
 
+ASKED_AGAIN = "asked again"
+"""The decision to have the simulator write another message."""
+
 
 @runtime_checkable
 class Reviser(Protocol):
@@ -40,7 +43,7 @@ def write_follow_up(simulator: Simulator, scene: Scene, hidden: HiddenFingerprin
     found = _review(first, scene, hidden)
     if not isinstance(simulator, Reviser) or not (found.leaks or not found.message):
         return _settled((first,), found, (), scene, hidden)
-    asked = (*(f"dropped:{kind}" for kind in found.kinds), "asked again")
+    asked = (*(f"dropped:{kind}" for kind in found.kinds), ASKED_AGAIN)
     try:
         second = simulator.revise(scene, first, tuple(dict.fromkeys(found.kinds)) or ("empty",))
     except SimulatorError:

@@ -15,7 +15,8 @@ _META = re.compile(
     r"benchmarks?|evaluat(?:or|ors|ion|ions|ed|e)|harness|handoff|judg(?:e|es|ed|ement|ements|ments?|ing)|threshold|"
     r"hidden|ground[ _-]?truth|eval[_ -]?rule|answer[ -]keys?|reference (?:answer|solution)s?|pass mark|"
     r"follow-?up budget|partial credit|full (?:credit|marks)|attempt[_ -]state|recoverable|simulat(?:or|ed|ion)|"
-    r"points?\s+(?:off|deducted|lost)|(?:lose|lost|losing|gain(?:ed)?|earn(?:ed)?|worth)\s+(?:\w+ ){0,2}(?:points?|marks?)|rewriter|executor|transcripts?|assessment|assessor|examiner|system prompt|"
+    r"points?\s+(?:off|deducted|lost)|(?:lose|lost|gain(?:ed)?|earn(?:ed)?|worth)\s+(?:\w+ ){0,2}(?:points?|marks?)|"
+    r"rewriter|executor|transcripts?|assessment|assessor|examiner|system prompt|"
     r"success criteria|test case|score cap|leaderboard)\b"
 )
 _META_ZH = re.compile(

@@ -11,15 +11,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.attempt import Attempt, FollowUp, Usage
 from pytest_uniclaw.report.lines import one_line
 from pytest_uniclaw.status import Outcome, PartialPolicy, Status, is_judged, outcome_of
 from pytest_uniclaw.task import Task
-from pytest_uniclaw.verdict import CapScore, CheckpointScore, Handoff
+from pytest_uniclaw.verdict import CapScore, CheckpointScore, Handoff, Opinion
 
 _TURNS = frozenset({"LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 """The bidi classes of the controls that let text be shown in another order than it is written in."""
-TOKEN_COUNTERS = ("input_tokens", "output_tokens")
 
 SKIPPED = "skipped"
 """Status of an item that cannot run here; it counts as selected and not judged."""
@@ -28,7 +27,10 @@ NOT_RUN = "not_run"
 
 
 class TurnNote(BaseModel):
-    """One turn in a report row: billed seconds, score, the handoff and the next user message."""
+    """One turn in a report row: billed seconds, score, the handoff, the judge's own word and the next user message.
+
+    ``drift`` is the judge's own score less the computed one; it and ``opinion`` are None where checks alone judged.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,7 +39,9 @@ class TurnNote(BaseModel):
     finished: bool
     score: float | None = None
     handoff: Handoff | None = None
-    follow_up: str = ""
+    opinion: Opinion | None = None
+    drift: float | None = None
+    follow_up: FollowUp | None = None
 
 
 class ItemRecord(BaseModel):
@@ -73,7 +77,7 @@ class ItemRecord(BaseModel):
     caps: tuple[CapScore, ...] = ()
     fatal: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
-    tokens: dict[str, int | None] = {}
+    usage: tuple[Usage, ...] = ()
     directory: str = ""
     replayed: bool = False
 
@@ -109,8 +113,7 @@ def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, 
         wall_seconds=attempt.wall_seconds, turns=tuple(_turn_notes(attempt)),
         checkpoints=verdict.checkpoints if verdict else (), caps=verdict.caps if verdict else (),
         fatal=verdict.fatal if verdict else (), flags=attempt.flags,
-        tokens={f"{u.role}.{name}": getattr(u, name) for u in attempt.usage for name in TOKEN_COUNTERS},
-        directory=str(directory), replayed=replayed,
+        usage=attempt.usage, directory=str(directory), replayed=replayed,
     )  # fmt: skip
     return _cleaned(record)
 
@@ -172,7 +175,8 @@ def _turn_notes(attempt: Attempt) -> list[TurnNote]:
     return [
         TurnNote(
             number=t.number, seconds=t.seconds, finished=t.finished, score=t.verdict.score if t.verdict else None,
-            handoff=t.handoff, follow_up=t.follow_up.message if t.follow_up else "",
+            handoff=t.handoff, opinion=t.verdict.opinion if t.verdict else None,
+            drift=t.verdict.drift if t.verdict else None, follow_up=t.follow_up,
         )
         for t in attempt.turns
     ]  # fmt: skip

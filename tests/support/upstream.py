@@ -36,13 +36,17 @@ done
     echo "first draft"
     echo "account $(id -u) in $HOME, snapshot mode ${SNAPSHOT_MODE:-unknown}"
     find clawbench/sources -type f -printf 'source %P\n'
-    find -L "$HOME/skills" skills -name SKILL.md -printf 'skill %p\n'
-    find results clawbench/logs -type f ! -name answer.md -printf 'left by a service: %p\n'
+    find -L "$HOME/skills" skills -iname SKILL.md -printf 'skill %p\n'
+    find results clawbench/logs ! -type d ! -name answer.md -printf 'left by a service: %y %p\n'
+    echo "games: $(pgrep -c -f '^python3 .*/(minesweeper|nonogram)[.]py')"
     find / -xdev \( -name eval_rule.md -o -path '*/references/*' -name ground_truth.json \) -printf 'hidden %p\n'
     echo "harness folder: $(ls -A /opt/uniclaw/services 2>/dev/null | tr '\n' ' ')"
 } > results/answer.md 2>/dev/null
 """
-FOLLOW_UPS = {"en": "Please go over all of it once more.", "zh": "请把所有内容再检查一遍。"}
+FOLLOW_UPS = {
+    "en": ("Please go over all of it once more.", "I am still not happy with it; look at each part again."),
+    "zh": ("请把所有内容再检查一遍。", "我还是不太满意，请逐项再看一次。"),
+}
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def write_scripts(folder: Path, checkout: Path, packages: Iterable[Package]) -> 
     for package in packages:
         task = package.load(checkout)
         judge[task.task_id] = {"turns": list(judge_turns(package, load_rubric(task, Reader.SUPERVISOR)))}
-        user[task.task_id] = {"turns": [user_turn(FOLLOW_UPS[task.language])] * task.followups}
+        user[task.task_id] = {"turns": [user_turn(message) for message in FOLLOW_UPS[task.language]]}
     scripts: Mapping[str, Json] = {
         "agent": {"turns": list(agent_turns())}, "judge": {"lanes": judge}, "user": {"lanes": user},
     }  # fmt: skip
@@ -148,8 +152,9 @@ def submission(package: Package, rubric: Rubric, turn: int) -> Json:
     plan, last = package.plan, turn == package.plan.turns - 1
     evidence = [{"path": ANSWER, "quote": PASSES[turn]}]
     shares = filled(plan.shares[turn], len(rubric.checkpoints)) if plan.shares else []
+    lines = zip(rubric.checkpoints, shares, strict=True)
     submitted: Json = {
-        "checkpoints": [checkpoint(line.id, share, evidence) for line, share in zip(rubric.checkpoints, shares, strict=True)],
+        "checkpoints": [checkpoint(line.id, share, evidence) for line, share in lines],
         "caps": [cap(line.id, line.id == plan.cap, evidence) for line in rubric.caps],
         "recovery": {"recoverable": not (plan.lost and last), "reason": "It was looked through.", "evidence": evidence},
         "decision": decision(passed=last and package.status == "pass", lost=plan.lost and last),
