@@ -36,17 +36,12 @@ class Controller:
         self._gate: GateResult | None = None
         self._progress: ProgressPrinter | None = None
         self._ready = self._interrupted = False
-        self._session: pytest.Session | None = None
         try:
             self._rules = parse_gate(load_settings(config).gate)
         except SettingsError as error:
             raise pytest.UsageError(str(error)) from None
         if config.pluginmanager.hasplugin("html") and config.getoption("htmlpath", None):
             config.pluginmanager.register(HtmlHooks(config, self._all_records), "uniclaw-html")
-
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Keep the session, to be able to end it."""
-        self._session = session
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without workers: prepare as soon as the items are known."""
@@ -99,7 +94,6 @@ class Controller:
         if data is not None:
             self._records[report.nodeid] = ItemRecord.model_validate(data)
             self._failed_tasks += report.failed and data["outcome"] != Outcome.INFRA.value
-            self._stop_when_overspent()
         yield
         if crashed:
             self._config.hook.pytest_runtest_logreport(report=teardown_of(report))
@@ -152,15 +146,6 @@ class Controller:
         found = estimate_cost(settings.runs_dir, planned) if settings.has_prices else None
         cap = f", cap {settings.max_cost:g} USD" if settings.max_cost else ""
         return f"expected cost: {found}{cap}" if found else ""
-
-    def _stop_when_overspent(self) -> None:
-        """End the session once its money is spent; what did not run counts as selected and not judged."""
-        if self._session is None or not (why := self._services.overspent()):
-            return
-        # With workers it is xdist's own session that asks whether to stop.
-        for one in (self._session, self._config.pluginmanager.get_plugin("dsession")):
-            if one is not None:
-                one.shouldstop = why
 
     def _prepare(self, selected: dict[str, Selected]) -> None:
         if self._config.option.collectonly or self._services.prepared or not selected:

@@ -24,6 +24,8 @@ from pytest_uniclaw.sandbox.services import LOGS
 from pytest_uniclaw.verdict import Opinion
 
 COLUMNS = (("score", "Score"), ("capability", "Capability"), ("turns", "Turns"), ("executor", "Executor s"))
+WORDS = {ASKED_AGAIN: "asked for another message", "fallback": "a neutral line instead"}
+"""The rewriter's decisions as a reader understands them."""
 LINKS = (
     ("artifacts", ""), ("transcript", "transcript.jsonl"), ("record", "uniclaw.json"), ("services", LOGS),
     ("error", ERROR_LOG), ("pre_exec", "pre_exec.log"),
@@ -210,10 +212,10 @@ def _told(turn: TurnNote) -> Iterator[tuple[str, str, str]]:
         return
     candidate, decisions = sent.candidate, sent.decisions
     if ASKED_AGAIN in decisions:
-        at = decisions.index(ASKED_AGAIN)
+        again = decisions.index(ASKED_AGAIN) + 1
         yield "unsent", "user simulator", candidate
-        yield "quiet", "rewriter", f"{_decided(decisions[:at])}; asked for another message"
-        candidate, decisions = sent.revised, decisions[at + 1 :]
+        yield "quiet", "rewriter", _decided(decisions[:again])
+        candidate, decisions = sent.revised, decisions[again:]
     if candidate and candidate != sent.message:
         yield "unsent", "user simulator", candidate
     if candidate != sent.message:
@@ -226,7 +228,7 @@ def _decided(decisions: Sequence[str]) -> str:
     kinds = dict.fromkeys(d.removeprefix("dropped:") for d in decisions if d.startswith("dropped:"))
     rest = [d.replace("kept:", "sentences kept: ") for d in decisions if not d.startswith("dropped:")]
     dropped = [f"dropped: {', '.join(kinds)}"] if kinds else []
-    return "; ".join([*dropped, *("a neutral line instead" if d == "fallback" else d for d in rest)])
+    return "; ".join([*dropped, *(WORDS.get(d, d) for d in rest)])
 
 
 def _told_row(told: tuple[str, str, str]) -> str:
@@ -256,8 +258,8 @@ def _count(value: int | None) -> str:
 
 
 def _cost(usd: float | None) -> str:
-    """Return an amount with four decimals; what is unknown is never 0."""
-    return "unknown" if usd is None else f"{usd:.4f} USD"
+    """Return an amount to the millionth; what is unknown is never 0."""
+    return "unknown" if usd is None else f"{usd:.6f}".rstrip("0").rstrip(".") + " USD"
 
 
 def _rate(value: float | None) -> str:

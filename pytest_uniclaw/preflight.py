@@ -123,8 +123,8 @@ def require_provider(who: str, task: Task, choice: ModelChoice, settings: Settin
     if variable is not None:
         lack, way = f"the provider {choice.provider!r} has no key", f"set {variable}"
     else:
-        lack = f"no provider {choice.provider!r} is configured"
-        way = f"{_meant(choice, [*known, *settings.missing_keys])}add [providers.{choice.provider}] to uniclaw.toml"
+        lack, way = f"no provider {choice.provider!r} is configured", f"add [providers.{choice.provider}] to uniclaw.toml"
+    way = _meant(choice, [*known, *settings.missing_keys]) + way
     raise SettingsError(
         f"{who} needs a model, and {lack} for {choice.name!r} (task {task.task_id}).\n"
         f"  fix: {', '.join(filter(None, (way, otherwise)))}"
@@ -134,7 +134,7 @@ def require_provider(who: str, task: Task, choice: ModelChoice, settings: Settin
 def _meant(choice: ModelChoice, known: Sequence[str]) -> str:
     """Return a question for a provider of nearly this name, or for a model that bears nearly a provider's name."""
     provider = difflib.get_close_matches(choice.provider, known, 1)
-    if provider:
+    if provider and provider[0] != choice.provider:
         return f"did you mean {provider[0]}/{choice.name}? Else "
     model = difflib.get_close_matches(choice.name, known, 1)
     return f"did you mean {model[0]}/MODEL? Else " if model else ""

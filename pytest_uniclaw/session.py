@@ -117,6 +117,19 @@ def _context(settings: Settings, name: RunName, worker: str) -> RunContext:
     )  # fmt: skip
 
 
+def overspent(config: pytest.Config) -> str:
+    """Say that the session's money is spent, in words; empty while it is not, or when the gateway cannot tell."""
+    cap = load_settings(config).max_cost
+    gateway = run_info(config).gateway if cap is not None else None
+    if cap is None or gateway is None:
+        return ""
+    with suppress(InfraError):
+        spend = Gateway(gateway).spend()
+        if spend.stopped or spend.known_usd >= cap:
+            return f"the models have cost {spend.known_usd:.2f} USD: --uniclaw-max-cost={cap:g} is reached"
+    return ""
+
+
 def redactor_of(config: pytest.Config) -> Redactor:
     """Return the redactor of the session's secrets; before an item has asked for them, none has been read."""
     if REDACTOR not in config.stash:
@@ -163,7 +176,6 @@ class SessionServices:
         self._config = config
         self._stack = ExitStack()
         self.prepared = False
-        self._gateway: GatewayAddress | None = None
 
     def prepare(self, wanted: Iterable[Wanted]) -> None:
         """Check models, images and engine, then make the run directory and start reaper and gateway.
@@ -195,7 +207,6 @@ class SessionServices:
             sweep_expired()
             self._stack.callback(start_reaper(name.run).close)
         gateway = self._start_gateway(name, providers, tuning, settings.max_cost) if needs_model else None
-        self._gateway = gateway
         relay = self._start_relay(name, settings, gateway) if gateway else ""
         sockets = [str(gateway.agent_socket), str(gateway.admin_socket), relay] if gateway else None
         arguments = list(self._config.invocation_params.args)
@@ -225,17 +236,6 @@ class SessionServices:
         if settings.gateway_route == "auto" and not needs_relay():
             return ""
         return self._stack.enter_context(relayed(name.run, gateway.agent_socket))
-
-    def overspent(self) -> str:
-        """Say that the session's money is spent, in words; empty while it is not, or when the gateway cannot tell."""
-        cap = load_settings(self._config).max_cost
-        if cap is None or self._gateway is None:
-            return ""
-        with suppress(InfraError):
-            spend = Gateway(self._gateway).spend()
-            if spend.stopped or spend.known_usd >= cap:
-                return f"the models have cost {spend.known_usd:.2f} USD: --uniclaw-max-cost={cap:g} is reached"
-        return ""
 
     def interrupt(self) -> None:
         """Tell the workers to stop at once: what is left of them after 10 s is killed without finalizers."""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from task_package import build
 
 from pytest_uniclaw.agents.base import ModelAccess
 from pytest_uniclaw.agents.codex import (
@@ -20,7 +19,6 @@ from pytest_uniclaw.agents.codex import (
     input_text,
     last_error,
     reasoning,
-    skill_notes,
 )
 from pytest_uniclaw.agents.registry import load_agent
 from pytest_uniclaw.agents.rollout import messages_of, read_rollouts
@@ -31,7 +29,6 @@ from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.models.bridge import Extras, translate
 from pytest_uniclaw.sandbox.base import Completed
 from pytest_uniclaw.sandbox.image_spec import CODEX_VERSIONS, IMAGES, agent_image, context_files
-from pytest_uniclaw.task import load_task
 
 ACCESS = ModelAccess("http://127.0.0.1:4010/v1", "sk-virtual", "scripted-1")
 THREAD = "rollout-2026-11-30T08-14-27-01a22b85-0516-79c0-85df-8db757f4578c.jsonl"
@@ -218,14 +215,6 @@ def test_the_last_error_is_an_event_s_or_the_last_plain_line() -> None:
     assert last_error(b'plain error: "turn.failed"\n{"type":"turn.failed","error":null}') == ""
     assert last_error(b'{"type":"thread.started"}\nError: too  large\n\n') == "Error: too large"
     assert last_error(b'{"type":"thread.started"}\n') == last_error(b"") == ""
-
-
-def test_skills_without_a_head_are_named_to_codex(tmp_path: Path) -> None:
-    files = {"skills/bare/SKILL.md": "Use a table.", "skills/proper/SKILL.md": "---\nname: proper\n---\nUse it."}
-    package = build(tmp_path, files=files).append("skills: [bare, proper]\n")
-    notes = skill_notes(load_task(package.yaml), "/home/agent/skills")
-    assert "- bare: /home/agent/skills/bare/SKILL.md" in notes
-    assert "proper" not in notes
 
 
 @pytest.mark.parametrize("version", VERSIONS)

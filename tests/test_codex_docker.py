@@ -97,7 +97,11 @@ def seated(
         gateway=gateway.address.agent_socket.parent,
     )  # fmt: skip
     with DockerProvider().open(spec) as sandbox:
-        sandbox.put([Entry(f"{sandbox.paths.skills}/tables/SKILL.md", content=SKILL, user=sandbox.user)])
+        skills = {"tables": SKILL, "bare": b"Use a bare table."}
+        sandbox.put(
+            Entry(f"{sandbox.paths.skills}/{name}/SKILL.md", content=content, user=sandbox.user)
+            for name, content in skills.items()
+        )
         sandbox.keep()
         agent.prepare(
             sandbox, load_task(build(tmp_path / "r").yaml),
@@ -131,6 +135,7 @@ def test_two_turns_of_one_session(gateway: GatewayProcess, tmp_path: Path, versi
         assert "unsupported call" in texts[3]
         assert final_answer(records).startswith("Turn 1: ")
         assert any("How to make tables." in text for text in seat.requests())
+        assert any("read its file before you use it: /home/agent/skills/bare/SKILL.md" in t for t in seat.requests())
         found = seat.sandbox.run(["cat", "results/skill.txt", "results/表.txt"])
         assert found.output.decode() == SKILL.decode() + "naïve 表格 🐙"
         second = seat.turn(2, "And now?")

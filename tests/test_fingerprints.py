@@ -6,6 +6,7 @@ import base64
 import codecs
 import json
 import pickle
+import time
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -261,6 +262,25 @@ def test_what_is_public_or_said_by_the_project_itself_is_no_secret() -> None:
     public = 'ledger_q4.csv has 88412 rows for "Marta Kowalczyk"'
     assert kinds('ledger_q4.csv: 88,412, "Marta Kowalczyk"', "Is Marta Kowalczyk in ledger_q4.csv?", public) == ()
     assert kinds("ledger_q4.csv: 88,412", "Are there 88 412 rows?", public) == ()
+
+
+# Nothing hangs
+
+LONG = 60_000
+ENDLESS = {
+    "A-": "A-" * (LONG // 2), "a.": "a." * (LONG // 2), "digits": "1" * LONG + "a", "slashes": "a/" * (LONG // 2),
+    "mails": "a@" * (LONG // 2), "numerals": "亿" * LONG, "words": "hundred " * (LONG // 8), "spaces": " " * LONG,
+    "lines": " \n" * (LONG // 2), "names": "Aa-" * (LONG // 3), "quotes": '"' * LONG, "json": '{"a":' * (LONG // 5),
+    "groups": "1," * (LONG // 2), "elements": '<a b="' * (LONG // 6), "table": "|" * LONG, "marks": "a\u0301" * LONG,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
+def test_a_text_made_to_take_long_takes_no_longer(text: str) -> None:
+    began = time.process_time()
+    hidden = HiddenFingerprints.build([text], "x")
+    rewrite(text[:4000], hidden=hidden, public="x", language="en", history=())
+    assert time.process_time() - began < 5.0
 
 
 # No hidden token reaches a message

@@ -122,8 +122,8 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_docker" not in path
 OPENS_HIDDEN = {
     "judge/supervisor.py": {"SUPERVISOR"}, "judge/firewall.py": {"SUPERVISOR"}, "turn.py": {"SUPERVISOR"},
     "judge/auto.py": {"SUPERVISOR"}, "judge/model.py": {"SUPERVISOR"}, "judge/desk.py": {"SUPERVISOR"},
-    "lint.py": {"SUPERVISOR"}, "agents/oracle.py": {"ORACLE_AGENT"}, "provisioning.py": {"SCRIPTED_PROVIDER"},
-    "soundness.py": {"SCRIPTED_PROVIDER"},
+    "regrade.py": {"SUPERVISOR"}, "lint.py": {"SUPERVISOR"}, "agents/oracle.py": {"ORACLE_AGENT"},
+    "provisioning.py": {"SCRIPTED_PROVIDER"}, "soundness.py": {"SCRIPTED_PROVIDER"},
 }  # fmt: skip
 """Modules that ask for a hidden folder, and as whom; ``lint`` and ``soundness`` read
 for the author, and for a session before any of its agents runs."""
@@ -434,7 +434,7 @@ def test_no_representation_shows_a_secret(tmp_path: Path) -> None:
 
 def test_a_key_written_into_the_settings_file_is_refused_unseen(tmp_path: Path) -> None:
     (tmp_path / "uniclaw.toml").write_text('[providers.mine]\nbase_url = "http://x"\napi_key = "sk-canary-key"\n')
-    with pytest.raises(SettingsError, match=r"takes base_url and api_key_env, got base_url, api_key$"):
+    with pytest.raises(SettingsError, match=r"takes base_url, api_key_env and prices, got base_url, api_key$"):
         resolve({}, {}, tmp_path, {})
 
 

@@ -142,7 +142,7 @@ def test_model_calls_have_a_cost_or_say_that_it_is_unknown() -> None:
     shown = record(turn(), usage=usage)
     assert rows(shown)[-3:] == [
         ["model calls", "calls", "tries", "tokens in", "tokens out", "cost"],
-        ["executor", "10", "11", "91,245", "1,470", "0.1234 USD"],
+        ["executor", "10", "11", "91,245", "1,470", "0.12345 USD"],
         ["user simulator", "1", "1", "unknown", "unknown", "unknown"],
     ]
     assert "model calls" not in details(record(turn()))

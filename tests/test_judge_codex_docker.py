@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,10 +25,12 @@ from pytest_uniclaw.roles import RoleModels
 from pytest_uniclaw.sandbox.base import Owner
 from pytest_uniclaw.sandbox.docker import DockerProvider
 from pytest_uniclaw.sandbox.reaper import remove_owned
+from pytest_uniclaw.store import attempts_of
 from pytest_uniclaw.verdict import State, compute_verdict
 from tests.support.judging import make_case, quote, submission, with_line
 
 pytestmark = pytest.mark.docker
+ROOT = Path(__file__).parents[1]
 RUN = f"test-{uuid.uuid4().hex[:8]}"
 REAL_KEY = "sk-real-5b1e77d04a"
 LOOK = (
@@ -174,3 +178,36 @@ def test_evidence_is_no_instruction_to_the_program(gateway: GatewayProcess, tmp_
     supervisor.assess(case)
     assert not any("OBEYED" in json.dumps(message) for message in told(tmp_path))
     assert rows(tmp_path)[0]["model"] == "scripted-judge"
+
+
+def test_a_session_is_judged_by_codex(tmp_path: Path) -> None:
+    """The oracle's work on one of our tasks: all met but the money, of which the judge says half; the caps hold."""
+    row = quote("evidence/results/readings.csv", "LX-31850,202,19.462,22.837")
+    met = {"state": "met", "fraction": 1.0, "evidence": [row], "searched": [], "reason": "it is in the table"}
+    lines = [{"id": f"C{n}"} | met for n in range(1, 8)]
+    lines[4] |= {"state": "partial", "fraction": 0.5}
+    caps = ("invented_meters", "wrong_flat_charged", "sums_do_not_add_up")
+    payload = submission(
+        checkpoints=lines, caps=[{"id": cap, "triggered": False, "reason": "no such row"} for cap in caps]
+    )
+    task = "task_204_01_meter_round"
+    steps = {"turns": [[{"shell": "cat evidence/results/readings.csv"}, words(payload)]]}
+    script = tmp_path / "judge.yaml"
+    script.write_text(yaml.safe_dump({"lanes": {task: steps}}, allow_unicode=True), "utf-8")
+    command = [
+        sys.executable, "-m", "pytest", "suites", "-k", task, "-p", "no:cacheprovider", "--agent=oracle",
+        "--supervisor=codex", f"--uniclaw-supervisor-model=script:{script}", f"--uniclaw-runs-dir={tmp_path}/runs",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stdout
+    ((_, attempt),) = attempts_of((tmp_path / "runs" / "latest").resolve())
+    assert attempt.status.value == "pass"
+    assert attempt.score == 0.925
+    verdict = attempt.turns[0].verdict
+    assert verdict is not None
+    assert verdict.grader.endswith(f" codex:{RELEASE}")
+    assert verdict.opinion is not None
+    (usage,) = [usage for usage in attempt.usage if usage.role == "supervisor"]
+    assert usage.calls == 2

@@ -7,13 +7,14 @@ import json
 import pickle
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import yaml
 
+from pytest_uniclaw.budget import Budget
 from pytest_uniclaw.errors import InfraError, ModelRefused, SandboxLost, SimulatorError, TaskError
 from pytest_uniclaw.judge import person
 from pytest_uniclaw.judge.base import Scene, Simulator, Visible
@@ -25,11 +26,14 @@ from pytest_uniclaw.judge.phrases import explained, phrases
 from pytest_uniclaw.judge.rewriter import CHARACTERS
 from pytest_uniclaw.judge.user import TemplateSimulator
 from pytest_uniclaw.judge.visible import HEAD_BYTES, TAIL_BYTES
+from pytest_uniclaw.loop import run_attempt
 from pytest_uniclaw.modelchoice import ModelChoice, RoleChoice
+from pytest_uniclaw.privacy import PrivacyValues
 from pytest_uniclaw.sandbox.base import Owner
 from pytest_uniclaw.task import PublicView
-from pytest_uniclaw.verdict import Handoff
+from pytest_uniclaw.verdict import Assessment, Handoff, Judgement, State
 from tests.support.judging import FakeChat, FakeProvider, FakeRoles, calls, say, use
+from tests.test_endings import Stage, spec_of
 
 CHOICE = ModelChoice("acme", "user-1")
 PROMPT = "Write report.md with the April totals of all three shops."
@@ -362,8 +366,8 @@ def test_every_kind_is_explained_without_a_value() -> None:
 
 
 DROPS = {
-    "passage", "number", "date", "address", "file", "path", "identifier", "name", "secret", "meta", "score", "completion",
-    "voice", "language", "duplicate", "length",
+    "passage", "number", "date", "address", "file", "path", "identifier", "name", "secret", "meta", "score",
+    "completion", "voice", "language", "duplicate", "length",
 }  # fmt: skip
 
 
@@ -373,3 +377,34 @@ def test_the_page_and_the_explanations_have_every_kind() -> None:
     assert {kind for row in rows for kind in re.findall(r"`(\w+)`", row)} == DROPS
     reasons = yaml.safe_load((Path(person.__file__).parent / "followups" / "reasons.yaml").read_text("utf-8"))
     assert set(reasons) == DROPS | {"empty", "other"}
+
+
+@dataclass
+class Talkative(Stage):
+    """A stage that fails every turn and whose user says ``words``."""
+
+    words: str = ""
+
+    def assess(self, case: Any) -> Assessment:
+        unmet = [
+            Judgement(checkpoint=c.id, state=State.UNMET, fraction=0.0) for c in case.rubric.checkpoints
+        ]  # fmt: skip
+        return super().assess(case).model_copy(update={"judgements": tuple(unmet)})
+
+    def reply(self, *arguments: object) -> str:
+        return self.words
+
+
+def test_a_runs_privacy_values_and_keys_do_not_reach_the_executor(tmp_path: Path) -> None:
+    values = {"TOKEN": "hunter22-canary", "MAIL": "ada.lovelace@calder.example"}
+    stage = Talkative(tmp_path, words="Log in with 2-2-r-e-t-n-u-h. Ask ada.lovelace@calder.example. Please go on.")
+    spec = spec_of(stage)
+    run = replace(spec.run, privacy=PrivacyValues(tuple(values.items())), keys=("provider-key-4711",))
+    attempt = run_attempt(replace(spec, run=run, budget=Budget(followups=1)))
+    follow_up = attempt.turns[0].follow_up
+    assert follow_up is not None
+    assert follow_up.message == attempt.turns[1].message == "Please go on."
+    assert "dropped:secret" in follow_up.decisions
+    stage.root = tmp_path / "again"
+    stage.words = "The key is provider-key-4711."
+    assert "4711" not in run_attempt(replace(spec_of(stage), run=run, budget=Budget(followups=1))).turns[1].message

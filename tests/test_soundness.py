@@ -137,7 +137,7 @@ MISSPELT = (
         "did you mean script?\n  fix: write --model=script, or --model=PROVIDER/scrpt for a model of",
     ),
     ("--model=Scripts:own.yaml", "did you mean script:own.yaml?"),
-    ("--model=deepseak/v9", "(task task_101_one).\n  fix: did you mean deepseek/v9? Else set "),
+    ("--model=deepseak/v9", "(task task_101_one).\n  fix: did you mean deepseek/v9? Else add "),
     ("--model=deepseak", "(task task_101_one).\n  fix: did you mean deepseek/MODEL? Else set "),
     ("--model=script:nope.yaml", "--model=script:nope.yaml: no such file: {folder}/nope.yaml\n  fix: correct"),
     (

@@ -26,19 +26,22 @@ VERSIONS = ("0.171.0", "0.120.0")
 STREAM_IDLE_SECONDS = 900
 """How long codex waits for a byte: longer than the gateway, which gives up first and says why."""
 REASON_CHARACTERS = 300
-_FRONT_MATTER = b"---"
 _PREPARE = """
 set -eu
 cd "$2/.codex"
 mkdir -p skills
 for skill in "$2"/skills/*/; do
-    [ -d "$skill" ] || continue
-    name=$(basename "$skill")
-    [ -e "skills/$name" ] || ln -s "${skill%/}" "skills/$name"
+    [ -f "${skill}SKILL.md" ] || continue
+    if [ "$(head -c 3 "${skill}SKILL.md")" = --- ]; then
+        ln -s "${skill%/}" "skills/$(basename "$skill")"
+    else
+        echo "There is a further skill; read its file before you use it: ${skill}SKILL.md" >> AGENTS.md
+    fi
 done
 chown -hR "$1:" .
 chmod 700 .
 """
+"""Links the skills that codex lists by itself, which have a head with name and description, and names the others."""
 RESUME = """
 session=$(find "$HOME/.codex/sessions" -name 'rollout-*.jsonl' 2>/dev/null | sort | head -n 1)
 session=${session%.jsonl}
@@ -71,15 +74,12 @@ class CodexAgent:
             object.__setattr__(self, "image", f"codex-{self.version}")
 
     def prepare(self, sandbox: Sandbox, task: Task, access: ModelAccess | None) -> None:
-        """Write the configuration, readable by the executor alone, and link the skills to where codex looks."""
+        """Write the configuration, readable by the executor alone, and show codex the skills."""
         if access is None:
             raise SettingsError("codex needs a model: pass --model=NAME, or --model=script for the task's own script")
         home, user = sandbox.paths.home, sandbox.user
-        files = {"config.toml": configuration(access), "AGENTS.md": skill_notes(task, sandbox.paths.skills)}
-        sandbox.put(
-            Entry(f"{home}/.codex/{name}", content=text.encode(), mode=0o600, user=user)
-            for name, text in files.items() if text
-        )  # fmt: skip
+        config = configuration(access).encode()
+        sandbox.put([Entry(f"{home}/.codex/config.toml", content=config, mode=0o600, user=user)])
         done = sandbox.run(["bash", "-c", _PREPARE, "prepare", user, home])
         if done.exit_code != 0:
             raise InfraError(f"codex could not be set up: {done.output.decode('utf-8', 'replace').strip()[-500:]}")
@@ -172,16 +172,6 @@ def last_error(output: bytes) -> str:
             return " ".join(said.split())[:REASON_CHARACTERS] if isinstance(said, str) else ""
         plain = plain or ("" if event else " ".join(line.decode("utf-8", "replace").split()))
     return plain[:REASON_CHARACTERS]
-
-
-def skill_notes(task: Task, skills: str) -> str:
-    """Name the task's skills that codex does not list by itself, for want of a head with name and description."""
-    bare = []
-    for skill in task.skills:
-        path = task.folder / "skills" / skill / "SKILL.md"
-        if path.is_file() and not path.read_bytes().startswith(_FRONT_MATTER):
-            bare.append(f"- {skill}: {skills}/{skill}/SKILL.md\n")
-    return "".join(["There are further skills; read a skill's file before you use it:\n\n", *bare]) if bare else ""
 
 
 def _table(name: str, values: Mapping[str, Any]) -> Iterator[str]:

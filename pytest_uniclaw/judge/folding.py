@@ -17,6 +17,7 @@ _SPLIT_CJK = re.compile(rf"(?<=[{CJK}])[\s\-_.·•*~|/]+(?=[{CJK}])")
 _SPELLED = re.compile(r"(?<![^\W_])[^\W_](?=([\s\-_.·•*~|/,:]{1,3}))(?:\1[^\W_](?![^\W_])){3,}")
 """Single letters or digits with the same separator between all of them."""
 _NO_LETTER = re.compile(r"[\W_]+")
+_LONG = re.compile(r"[!-~]{256}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _LOOKALIKES = dict(
     zip(
@@ -64,11 +65,11 @@ def strip_invisible(text: str) -> str:
 def fold(text: str) -> str:
     """Return the text as it is compared: folded characters, one space between words.
 
-    Latin words and numbers are words of their own in Chinese text too.
+    Latin words and numbers are words of their own in Chinese text too, and a row of characters without end is cut, so
+    that looking at it takes no time without end.
     """
-    if text.isascii():
-        return " ".join(strip_invisible(text).casefold().split())
-    return " ".join(" ".join(map(_fold_line, text.split("\n"))).split())
+    folded = strip_invisible(text).casefold() if text.isascii() else " ".join(map(_fold_line, text.split("\n")))
+    return " ".join(_LONG.sub(r"\g<0> ", folded).split())
 
 
 def _fold_line(line: str) -> str:

@@ -11,6 +11,8 @@ from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 
 from pytest_uniclaw.judge.folding import has_chinese
 
+LONGEST_PHRASE = 40
+"""Words of one number; a longer row is none."""
 _SCALES = {
     "k": 3, "thousand": 3, "grand": 3, "m": 6, "mn": 6, "mln": 6, "mio": 6, "million": 6, "b": 9, "bn": 9, "bln": 9,
     "billion": 9, "tn": 12, "trillion": 12, "lakh": 5, "crore": 7, "w": 4, "千": 3, "万": 4, "萬": 4, "亿": 8, "億": 8,
@@ -32,9 +34,9 @@ _CHINESE_DIGITS = {c: n for row in ("〇一二三四五六七八九", "零壹贰
 _CHINESE_UNITS = {"十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1000, "仟": 1000}
 _MYRIADS = {"万": 10_000, "萬": 10_000, "亿": 100_000_000, "億": 100_000_000}
 _NUMERAL = "".join([*_CHINESE_DIGITS, *_CHINESE_UNITS, *_MYRIADS])
-_CHINESE = re.compile(f"[{_NUMERAL}]{{2,}}(?:点[{_NUMERAL}]+)?|[{_NUMERAL}]点[{_NUMERAL}]+")
-_CHINESE_SHARE = re.compile(f"(百分之|千分之) ?(\\d+(?:\\.\\d+)?|[{_NUMERAL}]+(?:点[{_NUMERAL}]+)?)")
-_MIXED = re.compile(rf"\d+(?:\.\d+)?(?: ?[{_NUMERAL}]+ ?\d*)+")
+_CHINESE = re.compile(f"[{_NUMERAL}]{{2,30}}(?:点[{_NUMERAL}]{{1,30}})?|[{_NUMERAL}]点[{_NUMERAL}]{{1,30}}")
+_CHINESE_SHARE = re.compile(f"(百分之|千分之) ?(\\d+(?:\\.\\d+)?|[{_NUMERAL}]{{1,30}}(?:点[{_NUMERAL}]{{1,30}})?)")
+_MIXED = re.compile(rf"\d+(?:\.\d+)?(?: ?[{_NUMERAL}]{{1,3}} ?\d*){{1,12}}")
 _IDIOMS = re.compile(
     f"(?<![{_NUMERAL}])(?:(?:万一|一一|三三两两)(?![{_NUMERAL}])|千万(?=[别不要记注小])|"
     "[一二两三四五六七八九]{2}(?=[个次天遍下点条处张份]))"
@@ -143,9 +145,9 @@ def _english_numbers(text: str) -> Iterator[str]:
         if word in _INSIDE:
             run.append(word)
             continue
-        if run:
+        if 0 < len(run) <= LONGEST_PHRASE:
             yield from _readings(run)
-            run = []
+        run = []
 
 
 def _readings(words: list[str]) -> Iterator[str]:

@@ -46,14 +46,14 @@ def is_acceptable(message: Json) -> bool:
     return bool(message.get("content") or calls) and all(isinstance(value, dict) for value in parsed)
 
 
-def answer(said: Said | Callable[[str], Said]) -> Act:
+def answer(said: Said | Callable[[str], Said], usage: Json = USAGE) -> Act:
     """An answer, streamed or whole as it was asked for: a text, a message, or what becomes one by the judge's nonce."""
 
     def act(handler: Handler) -> None:
         made = said(nonce_in(handler.body)) if callable(said) else said
         message = {"role": "assistant", "content": made} if isinstance(made, str) else made
         finish = "tool_calls" if message.get("tool_calls") else "stop"
-        head = {"model": handler.body["model"], "ident": "x", "created": 1, "usage": USAGE}
+        head = {"model": handler.body["model"], "ident": "x", "created": 1, "usage": usage}
         whole = completion(message, finish_reason=finish, **head)
         if handler.body.get("stream"):
             handler.events(list(chunks_of(whole)))

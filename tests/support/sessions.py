@@ -87,6 +87,12 @@ class Session:
 
         wait_until(begun, START_SECONDS, f"turns of {', '.join(names)}")
 
+    def wait_for_run(self) -> None:
+        """Wait until the run directory is there: a container may be made from now on."""
+        wait_until(
+            lambda: (self.run / "session.json").is_file() or self.process.poll() is not None, START_SECONDS, "the run"
+        )
+
     def finish(self, seconds: float = SESSION_SECONDS) -> Session:
         """Wait for its end and read its JUnit file."""
         self.process.wait(seconds)
