@@ -123,7 +123,8 @@ def require_provider(who: str, task: Task, choice: ModelChoice, settings: Settin
     if variable is not None:
         lack, way = f"the provider {choice.provider!r} has no key", f"set {variable}"
     else:
-        lack, way = f"no provider {choice.provider!r} is configured", f"add [providers.{choice.provider}] to uniclaw.toml"
+        lack = f"no provider {choice.provider!r} is configured"
+        way = f"add [providers.{choice.provider}] to uniclaw.toml"
     way = _meant(choice, [*known, *settings.missing_keys]) + way
     raise SettingsError(
         f"{who} needs a model, and {lack} for {choice.name!r} (task {task.task_id}).\n"

@@ -252,15 +252,20 @@ def agreement(root: Path, other: Path) -> tuple[float, float, list[str]]:
 # At a provider, and from its cassette
 
 
+LOOK = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
+LOOK_SECONDS = 0.4
+"""How often one container is looked into."""
+
+
 @dataclass
 class Watch:
-    """What was seen of a run's containers while they ran: their records, and where they held what."""
+    """What was seen of a run's containers while they ran: their records, and where they held which of the needles."""
 
     needles: Mapping[str, bytes]
     records: dict[str, Json] = field(default_factory=dict)
     hits: set[tuple[str, str, str]] = field(default_factory=set)
-    looks: Counter[str] = field(default_factory=Counter)
-    next_archive: float = 0.0
+    looks: Counter[tuple[str, str]] = field(default_factory=Counter)
+    due: dict[str, float] = field(default_factory=dict)
 
     def until_the_end(self, session: Session) -> Session:
         """Look again and again until the session ends."""
@@ -281,32 +286,23 @@ class Watch:
         return {name: r for name, r in self.records.items() if image in r["Config"]["Image"]}
 
     def _look(self, client: Any, ident: str) -> None:
+        if time.monotonic() < self.due.get(ident, 0.0):
+            return
         record = client.inspect_container(ident)
         name = record["Name"]
-        first = name not in self.records
         self.records[name] = record
         self._note(name, "inspect", json.dumps(record).encode())
-        for pid, *_ in client.top(ident, ps_args="-eo pid")["Processes"] or ():
-            for kind in ("environ", "cmdline"):
-                self._note(name, kind, read(Path("/proc", pid, kind)))
-        if first:
-            command = client.exec_create(ident, ["env"])
-            self._note(name, "env", client.exec_start(command["Id"]))
-        if "nanobot" in record["Config"]["Image"] and time.monotonic() > self.next_archive:
+        # Privileged, for without its rights root may not read what others' processes were started with.
+        command = client.exec_create(ident, ["sh", "-c", LOOK], user="root", privileged=True)
+        self._note(name, "proc", client.exec_start(command["Id"]))
+        if "nanobot" in record["Config"]["Image"]:
             for folder in ("/tmp_workspace", "/home/agent", "/opt/uniclaw"):
                 self._note(name, folder, b"".join(client.get_archive(ident, folder)[0]))
-            self.next_archive = time.monotonic() + 0.5
+        self.due[ident] = time.monotonic() + LOOK_SECONDS
 
     def _note(self, name: str, where: str, data: bytes) -> None:
-        self.looks[where] += bool(data)
+        self.looks[name, where] += bool(data)
         self.hits |= {(name, where, kind) for kind, needle in self.needles.items() if needle in data}
-
-
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 @dataclass
@@ -323,7 +319,8 @@ class Provided:
 def provided(tmp_path_factory: pytest.TempPathFactory) -> Provided:
     root = package(tmp_path_factory.mktemp("provided"))
     hidden = {f"hidden {number}": line for number, line in enumerate(hidden_lines())}
-    watch = Watch({"key": KEY.encode(), "sent": b"I only find finding.json in there"} | hidden)
+    known = {"key": KEY.encode(), "virtual key": b'"uck-', "sent": b"I only find finding.json in there"}
+    watch = Watch(known | hidden)
     scripts = {"agent": "executor", "judge": "supervisor", "user": "user"}
     provider = RoleProvider(TASK, **{model: root / "demo" / f"{name}.yaml" for model, name in scripts.items()})
     with running(provider) as server:
@@ -358,16 +355,19 @@ def test_a_price_makes_a_cost_and_without_one_it_is_unknown(provided: Provided) 
 
 def test_no_container_held_the_key(provided: Provided) -> None:
     watch = provided.watch
-    assert len(watch.of("nanobot")) == 1
-    assert len(watch.of("grader")) >= 4, "workspaces of judge and user"
-    assert all(watch.looks[where] for where in ("inspect", "env", "environ", "cmdline", "/home/agent"))
-    assert {hit for hit in watch.hits if hit[2] == "key"} == set()
+    (executor,) = watch.of("nanobot")
+    assert min(watch.looks[executor, where] for where in ("inspect", "proc", "/tmp_workspace", "/home/agent")) > 3
+    workspaces = [name for name in watch.of("grader") if watch.looks[name, "proc"]]
+    assert len(workspaces) >= 4, "of judge and user"
+    assert [hit for hit in watch.hits if hit[2] == "key"] == []
+    virtual = {(name, where) for name, where, kind in watch.hits if kind == "virtual key"}
+    assert virtual == {(executor, "/home/agent")}, "a look finds what is there"
 
 
 def test_the_executor_held_what_was_sent_and_nothing_hidden(provided: Provided) -> None:
     executors = provided.watch.of("nanobot")
     found = {kind for name, _, kind in provided.watch.hits if name in executors}
-    assert found == {"sent"}
+    assert found == {"sent", "virtual key"}
 
 
 def test_no_file_of_the_run_holds_the_key(provided: Provided) -> None:
