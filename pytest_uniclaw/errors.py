@@ -50,7 +50,8 @@ class SettingsError(UniclawError):
 class InfraError(UniclawError):
     """Something outside the executor failed; the attempt leaves the denominator, visibly.
 
-    ``kind`` is ``infra`` or ``rate_limit``; it chooses the status.
+    ``kind`` is ``infra``, ``rate_limit``, which has a status of its own, or ``spent``: the session's money is used up,
+    and no other try would end otherwise.
     """
 
     def __init__(self, message: str, *, kind: str = "infra") -> None:

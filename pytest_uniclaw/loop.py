@@ -30,7 +30,7 @@ from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import set_aside
 from pytest_uniclaw.task import public_view
-from pytest_uniclaw.turn import AGENT_ERROR, Course, Sink, next_message, play_turn
+from pytest_uniclaw.turn import AGENT_ERROR, SPENT, Course, Sink, next_message, play_turn
 from pytest_uniclaw.verdict import Decision
 
 
@@ -59,8 +59,8 @@ def run_attempt(
 
 
 def _may_end_otherwise(course: Course) -> bool:
-    """Say whether another try is worth its cost: an adapter that failed would fail again."""
-    return course.blocked in {Status.INFRA_ERROR, Status.RATE_LIMIT} and AGENT_ERROR not in course.flags
+    """Say whether another try is worth its cost: an adapter that failed would fail again, and spent money stays so."""
+    return course.blocked in {Status.INFRA_ERROR, Status.RATE_LIMIT} and {AGENT_ERROR, SPENT}.isdisjoint(course.flags)
 
 
 @contextmanager
@@ -84,6 +84,7 @@ def _guarded(course: Course, opened: AbstractContextManager[Executor], sink: Sin
         course.note(AGENT_ERROR)
     except InfraError as error:
         course.block(Status.RATE_LIMIT if error.kind == "rate_limit" else Status.INFRA_ERROR, error)
+        course.note(*[SPENT] * (error.kind == "spent"))
     except (TaskError, SettingsError) as error:
         course.block(Status.PRE_EXEC_FAILED, error)
     except GradingError as error:

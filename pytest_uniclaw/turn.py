@@ -40,6 +40,8 @@ CANNOT_ANSWER = (ModelRefused, TaskError, SettingsError)
 """What keeps a hidden role from its answer and is neither infrastructure nor the executor's: model, package, option."""
 AGENT_ERROR = "agent_error"
 """Flag: the agent's adapter failed, not what lies under it."""
+SPENT = "session_budget"
+"""Flag: the session's money was used up."""
 OUT_OF_MEMORY = "out_of_memory"
 """Flag: the kernel killed a process of the sandbox for memory during a turn that was not finished."""
 

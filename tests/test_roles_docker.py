@@ -457,12 +457,14 @@ def test_a_session_ends_when_its_money_is_spent(dear: FaultyProvider, tmp_path: 
     for number in range(CAPPED):
         suite.add(f"task{number}", check="")
     options = ("--supervisor=model", "--uniclaw-supervisor-model=dear/judge", "--uniclaw-max-cost=2")
-    session = run(suite.root, *options, "--uniclaw-infra-retries=0", *workers)
+    session = run(suite.root, *options, *workers)
     assert session.code == pytest.ExitCode.INTERRUPTED, session.output
     assert "the models have cost 1.80 USD: --uniclaw-max-cost=2 is reached" in session.output
     statuses = Counter(case.status for case in session.cases.values())
     assert statuses["pass"] == 2
     assert statuses["infra_error"] >= 1
+    refused = [session.attempt(name) for name, case in session.cases.items() if case.status == "infra_error"]
+    assert {(attempt["tries"], *attempt["flags"]) for attempt in refused} == {(1, "session_budget")}
     left = CAPPED - statuses.total()
     assert left >= 1
     assert f"NOT RUN: {left} of {CAPPED}" in session.output

@@ -63,7 +63,7 @@ def provider_of(upstream: Upstream) -> Provider:
 
 def run_busy(stage: Busy, process: GatewayProcess) -> Attempt:
     stage.agent_socket = process.address.agent_socket
-    spec = replace(spec_of(stage, gateway=process.address), model=parse_model("real/busy"))
+    spec = replace(spec_of(stage, retries=1, gateway=process.address), model=parse_model("real/busy"))
     with provision(spec) as executor:
         return run_attempt(spec, executor=executor)
 
@@ -119,5 +119,6 @@ def test_the_sessions_cap_is_not_the_executors_doing(upstream: Upstream, tmp_pat
     assert stage.replies == [403] * CALLS
     assert attempt.status is Status.INFRA_ERROR
     assert "the session's cost cap stopped the executor: session_budget" in attempt.reason
+    assert (attempt.tries, attempt.flags) == (1, ("session_budget",))
     assert [usage.cost_usd for usage in attempt.usage] == [0.0]
     assert upstream.requests == []

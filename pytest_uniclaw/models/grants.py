@@ -284,6 +284,7 @@ def infra_error(role: Role, failure: Failure) -> InfraError:
     """Return the error that a role was failed by its provider, or stopped by the session's cap."""
     found = failure.call_class
     kind = "rate_limit" if found in {CallClass.RATE_LIMIT, CallClass.QUOTA} else "infra"
+    kind = "spent" if found is CallClass.SESSION_BUDGET else kind
     who = "the session's cost cap stopped" if found is CallClass.SESSION_BUDGET else "the model provider failed"
     words = f"{found.value}: {failure.message}" if failure.message else found.value
     return InfraError(f"{who} the {role.replace('_', ' ')}: {words}", kind=kind)
