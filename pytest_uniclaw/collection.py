@@ -14,7 +14,7 @@ import pytest
 
 from pytest_uniclaw.agents.registry import agent_names, load_agent
 from pytest_uniclaw.errors import SettingsError, TaskError
-from pytest_uniclaw.modelchoice import ModelChoice, parse_model
+from pytest_uniclaw.modelchoice import ModelChoice, parse_models
 from pytest_uniclaw.options import FILES_INI, load_settings
 from pytest_uniclaw.settings import Settings
 from pytest_uniclaw.task import Task, load_task
@@ -133,7 +133,7 @@ def refuse_unknown_agents(config: pytest.Config) -> None:
 
 def models_of(settings: Settings, task: Task) -> tuple[ModelChoice, ...]:
     """Return the models to run a task with: the session's, else the task's own."""
-    return tuple(parse_model(text) for text in settings.models or (task.model,))
+    return parse_models(settings.models or (task.model,))
 
 
 def needs_model(agent: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_uniclaw.agents.base import Record, TurnRequest
 from pytest_uniclaw.agents.guard import GuardedAgent
-from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl
+from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl, was_cut
 from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
 from pytest_uniclaw.attempt import Manifest
 from pytest_uniclaw.errors import AgentError, InfraError, SandboxLost
@@ -32,6 +32,8 @@ from pytest_uniclaw.task import Task, Variant
 
 TRANSCRIPT_UNREADABLE = "transcript_unreadable"
 """Flag: the adapter failed at the transcript; what stands for it is rebuilt from the exchange log, if there is one."""
+TRANSCRIPT_CUT = "transcript_cut"
+"""Flag: what the agent stored of its session is larger than a transcript may be; its closing notice counts the cuts."""
 SETTLE_SECONDS = 2.0
 """How long a call in flight may take to be recorded once the executor's processes are gone."""
 KEPT_LOG_BYTES = 65_536
@@ -160,6 +162,11 @@ class Executor:
             time.sleep(0.02)
         return self.gateway.calls(self.spec.attempt_id, "executor")
 
+    def relay_ended(self) -> bool:
+        """Whether the relay by which the executor reaches the gateway has ended while the session goes on."""
+        address = self.spec.gateway
+        return address is not None and bool(address.relay) and address.relay_ended.exists()
+
     def waited(self) -> float:
         """Return the seconds providers made this attempt wait so far."""
         return self.gateway.activity(self.spec.attempt_id).waited_seconds if self.gateway else 0.0
@@ -174,6 +181,7 @@ class Executor:
         if log := self._exchange_log():
             records, rebuilt = complete_last_turn(records, records_from_messages(rebuild_messages(log)))
             flags += ("transcript_rebuilt",) if rebuilt else ()
+        flags += (TRANSCRIPT_CUT,) if was_cut(records) else ()
         records, images = move_images_out(tuple(self.redactor.value(records)))
         evidence = Evidence(self.turn_folder(number) / "evidence")
         for folder in (evidence.results, evidence.state):

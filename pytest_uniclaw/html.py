@@ -18,7 +18,7 @@ from pytest_uniclaw.agents.guard import ERROR_LOG
 from pytest_uniclaw.judge.gate import ASKED_AGAIN
 from pytest_uniclaw.options import load_settings
 from pytest_uniclaw.outcome import detail_of
-from pytest_uniclaw.report.record import SKIPPED, ItemRecord, TurnNote
+from pytest_uniclaw.report.record import SKIPPED, ItemRecord, TurnNote, lane_line
 from pytest_uniclaw.report.stats import headline, rate_rows
 from pytest_uniclaw.sandbox.services import LOGS
 from pytest_uniclaw.verdict import Opinion
@@ -146,7 +146,7 @@ def tells_all(record: ItemRecord) -> bool:
 
 
 def details(record: ItemRecord) -> str:
-    """Return reason, checkpoints, caps, turns and model use of one attempt; of infra the whole message."""
+    """Return reason, checkpoints, caps, turns, model use and differing cassettes; of infra the whole message."""
     note = " (replayed from the run directory)" if record.replayed else ""
     parts = [f"<p>{escape(record.reason)}{note}</p>"] if record.judged else []
     if not record.judged and tells_all(record):
@@ -157,6 +157,7 @@ def details(record: ItemRecord) -> str:
         parts.append(_turns(record))
     if record.usage:
         parts.append(_usage(record))
+    parts += [f"<p>{escape(lane_line(lane))}</p>" for lane in record.cassettes]
     return STYLE + "".join(parts)
 
 

@@ -69,18 +69,22 @@ def lint_task(task: Task) -> list[Finding]:
     return findings
 
 
-def lint_grading(task: Task) -> list[Finding]:
-    """The errors in rubric and checks that leave every attempt ``unjudged`` where checks alone grade.
+def lint_grading(task: Task, supervisor: str = "checks") -> list[Finding]:
+    """The errors in rubric and checks that leave every attempt ``unjudged`` with a supervisor of this package.
 
-    None for a task that ships no checks: it is for another supervisor.
+    ``checks`` needs a check for every checkpoint and cap, but has none to find in a task that ships no checks: it is
+    for another supervisor. ``auto`` asks a model about what has no check; ``model`` and ``codex`` run no checks.
     """
     try:
         rubric, folder = _open(task)
     except TaskError as error:
         return [finding_of(error)]
-    if not (folder / "checks").is_dir():
+    has_checks = (folder / "checks").is_dir()
+    if supervisor == "checks" and not has_checks:
         return []
-    findings = [*_lint_problems(rubric, folder), *_lint_checks(rubric, folder, "error")]
+    findings = list(_lint_problems(rubric, folder))
+    if has_checks and supervisor in {"checks", "auto"}:
+        findings += _lint_checks(rubric, folder, "error" if supervisor == "checks" else "warning")
     return [finding for finding in findings if finding.severity == "error"]
 
 

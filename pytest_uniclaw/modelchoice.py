@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_uniclaw.schema import RoleSettings
@@ -17,12 +19,14 @@ class ModelChoice:
     """A model as the user named it.
 
     ``provider`` is ``script`` or the name of a provider of the settings; ``script`` is the file of
-    ``--model=script:FILE``, None for the task's own script or a real provider.
+    ``--model=script:FILE``, None for the task's own script or a real provider. ``shown`` is its name in ids and reports
+    where the short one would not be its alone.
     """
 
     provider: str
     name: str
     script: Path | None = None
+    shown: str = ""
 
     @property
     def scripted(self) -> bool:
@@ -32,13 +36,33 @@ class ModelChoice:
     @property
     def label(self) -> str:
         """The short name in ids and reports."""
-        return SCRIPT if self.scripted else self.name
+        return self.shown or (SCRIPT if self.scripted else self.name)
 
     @property
     def slug(self) -> str:
         """The folder name of the run layout: the whole reference with every unsafe character as a hyphen."""
         text = self.name if self.scripted else f"{self.provider}-{self.name}"
         return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or "unknown-model"
+
+
+def parse_models(texts: Sequence[str]) -> tuple[ModelChoice, ...]:
+    """Read several models; no two of them have the same label, or one's results would stand for the other's."""
+    choices = [parse_model(text) for text in texts]
+    for name in (_full_name, _whole_text):
+        often = Counter(choice.label for choice in choices)
+        choices = [
+            replace(choice, shown=name(choice, text)) if often[choice.label] > 1 else choice
+            for choice, text in zip(choices, texts, strict=True)
+        ]
+    return tuple(choices)
+
+
+def _full_name(choice: ModelChoice, text: str) -> str:
+    return f"{SCRIPT}-{choice.script.stem}" if choice.script else choice.slug if not choice.scripted else SCRIPT
+
+
+def _whole_text(choice: ModelChoice, text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-")
 
 
 @dataclass(frozen=True)

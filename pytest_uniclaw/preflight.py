@@ -30,6 +30,7 @@ class Wanted:
 
 def check_models(wanted: Sequence[Wanted], settings: Settings) -> bool:
     """Make sure every known executor that needs a model has one; return whether any may. Raises SettingsError."""
+    refuse_one_cassette(settings)
     for text in settings.models:
         refuse_misspelt(text)
     needed = False
@@ -115,9 +116,10 @@ def check_model(task: Task, agent: str, choice: ModelChoice, settings: Settings)
 
 
 def require_provider(who: str, task: Task, choice: ModelChoice, settings: Settings, otherwise: str = "") -> None:
-    """Raise SettingsError, with the remedy, when the provider of a model is not configured."""
+    """Raise SettingsError, with the remedy, when a model's provider is not configured, or a cap lacks its price."""
     known = [provider.name for provider in settings.providers]
     if choice.provider in known:
+        _require_price(who, task, choice, settings)
         return
     variable = settings.missing_keys.get(choice.provider)
     if variable is not None:
@@ -130,6 +132,20 @@ def require_provider(who: str, task: Task, choice: ModelChoice, settings: Settin
         f"{who} needs a model, and {lack} for {choice.name!r} (task {task.task_id}).\n"
         f"  fix: {', '.join(filter(None, (way, otherwise)))}"
     )
+
+
+def _require_price(who: str, task: Task, choice: ModelChoice, settings: Settings) -> None:
+    """Raise SettingsError when the session's money is capped and the model's calls have no known cost."""
+    if settings.max_cost is None:
+        return
+    (prices,) = (provider.prices for provider in settings.providers if provider.name == choice.provider)
+    if not {"input", "output"} <= prices.get(choice.name, {}).keys():
+        raise SettingsError(
+            f"--uniclaw-max-cost={settings.max_cost:g} needs the price of every model, and the provider "
+            f"{choice.provider!r} has none for {choice.name!r} ({who}, task {task.task_id})\n"
+            f'  fix: state input and output in [providers.{choice.provider}.prices."{choice.name}"] of uniclaw.toml, '
+            "or leave out --uniclaw-max-cost"
+        )
 
 
 def _meant(choice: ModelChoice, known: Sequence[str]) -> str:
@@ -148,6 +164,16 @@ def refuse_misspelt(text: str) -> None:
         raise SettingsError(
             f"--model={text}: did you mean {SCRIPT}{colon}{file}?\n"
             f"  fix: write --model={SCRIPT}{colon}{file}, or --model=PROVIDER/{text} for a model of that name"
+        )
+
+
+def refuse_one_cassette(settings: Settings) -> None:
+    """Raise SettingsError where a session would overwrite the cassettes that it is answered from."""
+    replay, record = settings.cassette_replay, settings.cassette_record
+    if replay is not None and record is not None and replay.resolve() == record.resolve():
+        raise SettingsError(
+            f"--uniclaw-cassette-record and --uniclaw-cassette-replay name the same folder: {replay}\n"
+            "  fix: record into another folder, or leave out one of the two"
         )
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Literal, get_origin
+
+from pydantic import BaseModel
 
 from pytest_uniclaw.attempt import Attempt, LaneUse, Turn, Usage, best_score
 from pytest_uniclaw.errors import InfraError, SettingsError, UniclawError
 from pytest_uniclaw.models.client import Gateway
 from pytest_uniclaw.models.grants import Call, LaneReport, Role
+from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.report.lines import one_line, score_line
 from pytest_uniclaw.report.upstream import write_upstream
 from pytest_uniclaw.spec import AttemptSpec, digests
@@ -20,20 +25,47 @@ from pytest_uniclaw.verdict import Decision, Verdict
 
 SHORT = 160
 """Characters of a rationale in the one-line reason."""
+OWN = frozenset({
+    "attempt_id", "task_id", "category", "capability", "language", "agent", "model", "started", "ended", "protocol",
+    "digests", "limits", "directory", "role", "lane", "id", "checkpoint", "cap", "sha256",
+})  # fmt: skip
+"""Fields whose texts are names of the harness or of the task package, never what anyone said."""
 COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
 def record_attempt(spec: AttemptSpec, course: Course, *, started: datetime, wall: float, tries: int) -> Attempt:
     """Decide the status and write the attempt's files; the record is returned even when the disk refuses them."""
-    attempt = _attempt(spec, course, started, wall, tries)
+    redactor = Redactor(spec.run.secrets())
+    attempt: Attempt = redacted(_attempt(spec, course, started, wall, tries), redactor)
     if spec.run.cassette_record and attempt.status not in INFRA_STATUSES:
-        attempt = _with_cassette(spec, attempt)
+        attempt = redacted(_with_cassette(spec, attempt), redactor)
     try:
         save_attempt(spec.directory, attempt)
         write_upstream(spec.directory, attempt)
     except OSError as error:
         return attempt.model_copy(update={"flags": (*attempt.flags, f"not_stored:{error.strerror}")})
     return attempt
+
+
+def redacted(value: Any, redactor: Redactor) -> Any:
+    """Blank secrets by value in a record: hidden roles quote what they have read (invariant 5).
+
+    Enumerations, literals and the :data:`OWN` fields stay: a secret may be an ordinary word, and the record must be
+    readable.
+    """
+    if isinstance(value, Enum):
+        return value
+    if isinstance(value, str):
+        return redactor.text(value)
+    if isinstance(value, tuple):
+        return tuple(redacted(item, redactor) for item in value)
+    if isinstance(value, dict):
+        return {key: redacted(item, redactor) for key, item in value.items()}
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        names = [name for name, info in fields if name not in OWN and get_origin(info.annotation) is not Literal]
+        return value.model_copy(update={name: redacted(getattr(value, name), redactor) for name in names})
+    return value
 
 
 def _with_cassette(spec: AttemptSpec, attempt: Attempt) -> Attempt:

@@ -42,14 +42,25 @@ def check_roles(wanted: Sequence[Wanted], settings: Settings) -> bool:
     tasks = list({item.task.path: item.task for item in wanted}.values())
     needed = False
     for task in tasks:
-        if asks_model(supervisor_of(task, settings), task) and not speaks_of(task.path, "supervisor"):
-            _check("supervisor", supervisor_role(task, settings).model, task, settings)
-            needed = True
+        if not speaks_of(task.path, "supervisor"):
+            needed |= check_supervisor(task, settings)
         speaks = settings.followups if settings.followups is not None else task.followups
         if speaks and asks_model(simulator_of(task, settings), task) and not speaks_of(task.path, "simulator"):
-            _check("simulator", simulator_role(task, settings).model, task, settings)
+            choice = simulator_role(task, settings).model
+            _check("simulator", choice, task, settings, "--uniclaw-simulator-model")
             needed = True
     return needed or any(speaks_of(task.path, role) for task in tasks for role in ("supervisor", "simulator"))
+
+
+def check_supervisor(task: Task, settings: Settings, option: str = "--uniclaw-supervisor-model") -> bool:
+    """Make sure a supervisor that will ask a model has one, and return whether it will.
+
+    ``option`` is how the remedy names a model. Raises SettingsError.
+    """
+    if not asks_model(supervisor_of(task, settings), task):
+        return False
+    _check("supervisor", supervisor_role(task, settings).model, task, settings, option)
+    return True
 
 
 def speaks_of(task_file: Path, fixture: str) -> bool:
@@ -59,23 +70,23 @@ def speaks_of(task_file: Path, fixture: str) -> bool:
     return any(word.search(file.read_bytes()) for file in files if file.is_file())
 
 
-def _check(role: str, choice: ModelChoice | None, task: Task, settings: Settings) -> None:
+def _check(role: str, choice: ModelChoice | None, task: Task, settings: Settings, option: str) -> None:
     if settings.cassette_replay is not None and choice is not None:
         return
     if choice is None:
-        raise SettingsError(_no_model(role, task))
+        raise SettingsError(_no_model(role, task, option))
     if not choice.scripted:
         require_provider(f"the {role}", task, choice, settings)
     elif choice.script is None:
         raise SettingsError(
             f"the {role}'s model is 'script', and no task ships a script for that role\n"
-            f"  fix: name a file with --uniclaw-{role}-model=script:FILE"
+            f"  fix: name a file with {option}=script:FILE"
         )
     elif not choice.script.is_file():
         raise SettingsError(
             f"the {role}'s script: no such file: {choice.script.absolute()}\n"
-            f"  fix: correct the path of --{role}=script:FILE; a relative one is taken from the folder where pytest "
-            "was started"
+            f"  fix: correct the path of --{role}=script:FILE; a relative one is taken from the folder where "
+            f"{'pytest' if option.startswith('--uniclaw-') else 'uniclaw'} was started"
         )
     else:
         try:
@@ -84,14 +95,13 @@ def _check(role: str, choice: ModelChoice | None, task: Task, settings: Settings
             raise SettingsError(str(error)) from None
 
 
-def _no_model(role: str, task: Task) -> str:
+def _no_model(role: str, task: Task, option: str) -> str:
     if role == "simulator":
         return (
             f"the user simulator asks a model, and none is chosen for {task.task_id}\n"
-            "  fix: name one with --uniclaw-simulator-model=PROVIDER/NAME, or run --simulator=template"
+            f"  fix: name one with {option}=PROVIDER/NAME, or run --simulator=template"
         )
     return (
         f"{task.task_id}: what has no check is judged by a model, and the supervisor has none\n"
-        "  fix: name one with --uniclaw-supervisor-model=PROVIDER/NAME; --supervisor=checks asks no model and leaves "
-        "such tasks unjudged"
+        f"  fix: name one with {option}=PROVIDER/NAME; --supervisor=checks asks no model and leaves such tasks unjudged"
     )

@@ -195,8 +195,8 @@ class SessionServices:
 
     def _start(self, wanted: tuple[Wanted, ...], settings: Settings, name: RunName) -> None:
         providers, tuning = providers_of(settings), tuning_of(settings)
-        needs_model = check_models(wanted, settings) | check_roles(wanted, settings)
         check_packages(wanted, settings)
+        needs_model = check_models(wanted, settings) | check_roles(wanted, settings)
         check_sandbox(wanted, settings)
         self._tell(notices(wanted, settings))
         open_run(name.directory.parent, name.directory.name)
@@ -235,7 +235,7 @@ class SessionServices:
 
         if settings.gateway_route == "auto" and not needs_relay():
             return ""
-        return self._stack.enter_context(relayed(name.run, gateway.agent_socket))
+        return self._stack.enter_context(relayed(name.run, gateway.agent_socket, ended=gateway.relay_ended))
 
     def interrupt(self) -> None:
         """Tell the workers to stop at once: what is left of them after 10 s is killed without finalizers."""

@@ -21,6 +21,8 @@ from pytest_uniclaw.optiontable import CONFIG_NAME, DEFAULT_PRIVACY_FILE, OPTION
 from pytest_uniclaw.status import PartialPolicy
 
 PRIVACY_PREFIX = "UNICLAW_PRIVACY_"
+MOST = 1000
+"""The largest count: attempts of a task, judges of a panel, follow-ups, repeats."""
 PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 
@@ -116,7 +118,7 @@ def resolve(
         simulator=_role("simulator", texts),
         judges=_judges(texts["judges"]),
         protocol=cast(Literal["strict", "paper"], _choice("protocol", texts) or "strict"),
-        max_cost=_positive("max-cost", texts["max-cost"], "an amount of US dollars"),
+        max_cost=_positive("max-cost", texts["max-cost"], "an amount of US dollars above 0"),
         cassette_record=_path(texts["cassette-record"], root),
         cassette_replay=_cassette(texts["cassette-replay"], root),
         cassette_lenient=_flag("cassette-lenient", texts),
@@ -180,7 +182,7 @@ def _read_config(path: Path | None, root: Path) -> dict[str, Any]:
         return {}
     try:
         config = tomllib.loads(chosen.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, a number of endless digits, endless nesting
         raise SettingsError(f"{chosen}: not valid TOML: {error}") from None
     known = {o.key for o in OPTIONS} | {"providers", "gateway"}
     for key in config:
@@ -204,9 +206,19 @@ def _list(text: str) -> tuple[str, ...]:
 def _count(name: str, text: str, least: int = 0) -> int | None:
     if not text:
         return None
-    if not text.isdecimal() or int(text) < least:
-        raise SettingsError(f"--uniclaw-{name}={text}: expected a whole number of at least {least}")
-    return int(text)
+    number = _whole(text)
+    if number is None or number < least:
+        raise SettingsError(f"--uniclaw-{name}={text:.80}: expected a whole number of at least {least}")
+    if number > MOST:
+        raise SettingsError(f"--uniclaw-{name}={text:.80}: expected a whole number of at most {MOST}")
+    return number
+
+
+def _whole(text: str) -> int | None:
+    """Return the number that a text of digits means, None for other texts; all beyond :data:`MOST` are one."""
+    if not text.isdecimal():
+        return None
+    return int(text) if len(text.lstrip("0")) <= len(str(MOST)) and len(text) < 100 else MOST + 1
 
 
 def _seconds(name: str, text: str) -> float | None:
@@ -236,8 +248,9 @@ def _role(name: str, texts: Mapping[str, str]) -> RoleOptions:
 
 
 def _judges(text: str) -> str:
-    if text != "auto" and not (text.isdecimal() and int(text) % 2):
-        raise SettingsError(f"--uniclaw-judges={text}: expected an odd number such as 3, or auto")
+    number = _whole(text)
+    if text != "auto" and (number is None or number % 2 == 0 or number > MOST):
+        raise SettingsError(f"--uniclaw-judges={text:.80}: expected an odd number such as 3, or auto")
     return text
 
 
@@ -277,7 +290,10 @@ def _privacy_file(text: str, root: Path) -> Path | None:
 def _providers(
     config: Mapping[str, Any], env: Mapping[str, str]
 ) -> tuple[tuple[ProviderSettings, ...], dict[str, str]]:
-    tables = dict(config.get("providers", {}))
+    given = config.get("providers", {})
+    if not isinstance(given, dict):
+        raise SettingsError(f"{CONFIG_NAME}: providers: expected tables [providers.NAME], got {given!r:.80}")
+    tables = dict(given)
     tables.setdefault(
         "openai", {"base_url": env.get("OPENAI_BASE_URL", "https://api.openai.com/v1"), "api_key_env": "OPENAI_API_KEY"}
     )

@@ -16,8 +16,8 @@ from pytest_uniclaw.rolecheck import speaks_of
 from pytest_uniclaw.settings import Settings
 from pytest_uniclaw.task import Task, load_task
 
-CHECKS = "checks"
-"""The supervisor that grades by a task's checks alone."""
+KNOWN_SUPERVISORS = frozenset({"auto", "checks", "model", "codex"})
+"""Those whose demands on a package are known here."""
 
 
 def lint_file(path: Path, *, check_assets: bool) -> list[Finding]:
@@ -34,7 +34,7 @@ def check_packages(wanted: Sequence[Wanted], settings: Settings) -> None:
     """Make sure that the checks and scripts that this session will use are sound.
 
     Raises SettingsError with every error, as ``uniclaw lint`` words it. A package with ``pre_exec`` is left alone, for
-    that may rewrite both; so are the checks of tasks with a supervisor of a conftest.
+    that may rewrite both; so are the rubric and checks of tasks with a supervisor of a conftest or of another package.
     """
     findings = [*_broken_checks(wanted, settings), *_broken_scripts(wanted, settings)]
     if findings:
@@ -59,11 +59,11 @@ def own_script(task: Task) -> Path | None:
 
 
 def _broken_checks(wanted: Iterable[Wanted], settings: Settings) -> Iterator[Finding]:
-    if settings.supervisor.name != CHECKS:
+    if settings.supervisor.name not in KNOWN_SUPERVISORS:
         return
     tasks = {item.task.path: item.task for item in wanted if not item.task.pre_exec}
     for path, task in tasks.items():
-        errors = lint_grading(task)
+        errors = lint_grading(task, settings.supervisor.name)
         if errors and not speaks_of(path, "supervisor"):
             yield from errors
 

@@ -19,6 +19,9 @@ from pytest_uniclaw.sandbox.base import Owner, SandboxProvider
 from pytest_uniclaw.tape import Tape
 from pytest_uniclaw.task import Task
 
+NO_MODEL = "no-model"
+"""What stands for the model's slug of an executor that needs no model."""
+
 
 @dataclass(frozen=True)
 class RunContext:
@@ -82,8 +85,9 @@ class AttemptSpec:
     def tape(self, folder: Path) -> Tape:
         """Return this attempt's lanes in a folder of cassettes."""
         named = self.reference or self.agent.name
+        model = self.model.slug if self.model else NO_MODEL
         lenient = self.run.cassette_lenient
-        return Tape(folder, named, self.agent.version, self.task.task_id, self.number, lenient)
+        return Tape(folder, named, self.agent.version, model, self.task.task_id, self.number, lenient)
 
     @property
     def played(self) -> Tape | None:

@@ -18,12 +18,14 @@ PROMPTS = (Path(__file__).parent / "prompts", Path(__file__).parent / "judge")
 class Tape:
     """The lanes of an attempt in a folder of cassettes; they are named by what runs, never by the run.
 
-    ``agent`` is the executor as the user named it, ``version`` its release, ``number`` the repeat.
+    ``agent`` is the executor as the user named it, ``version`` its release, ``model`` the slug of its model,
+    ``number`` the repeat.
     """
 
     folder: Path
     agent: str
     version: str
+    model: str
     task_id: str
     number: int
     lenient: bool = False
@@ -35,7 +37,7 @@ class Tape:
 
     def file(self, role: str, tag: str = "") -> Path:
         """Return the file of a role's lane; ``tag`` tells the judges of a panel apart."""
-        return lane_file(self.folder, lane_name(self.agent, self.task_id, self.number, role, tag))
+        return lane_file(self.folder, lane_name(self.agent, self.model, self.task_id, self.number, role, tag))
 
     def grant_fields(self, role: str, tag: str = "") -> dict[str, Any]:
         """Return what a grant needs to be answered from its lane."""
@@ -49,7 +51,7 @@ class Tape:
         """Make the lanes of an attempt from its exchange logs; return the number of calls. Raises UniclawError."""
         calls = 0
         for log in sorted((directory / "exchange").glob("*")):
-            name = lane_name(self.agent, self.task_id, self.number, log.name)
+            name = lane_name(self.agent, self.model, self.task_id, self.number, log.name)
             calls += make_cassette(log, lane_file(self.folder, name), lane=name, metadata=self.metadata)
         return calls
 

@@ -3,33 +3,56 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from pytest_uniclaw.collection import needs_model
+from pytest_uniclaw.modelchoice import parse_model
 from pytest_uniclaw.report.gate import GateResult
 from pytest_uniclaw.report.lines import CUT
-from pytest_uniclaw.report.record import NOT_RUN, SKIPPED, ItemRecord
+from pytest_uniclaw.report.record import NOT_RUN, SKIPPED, ItemRecord, lane_line
 from pytest_uniclaw.report.stats import Summary, headline, names_of, rate_rows
-from pytest_uniclaw.settings import Settings
+from pytest_uniclaw.settings import RoleOptions, Settings
 
 RESUME = "--uniclaw-resume"
+MODELLESS = frozenset({"checks", "template"})
+"""The supervisor and the simulator that ask no model, whatever model is named for them."""
 
 
 def set_up(settings: Settings) -> dict[str, str]:
     """Return what will run: agent, model, supervisor, simulator, sandbox and attempts, in words.
 
-    The protocol is named where it is not the default.
+    A role's model is named where the session chose one, the protocol where it is not the default, and cassettes where
+    there are any.
     """
     needless = bool(settings.agents) and not any(needs_model(agent) for agent in settings.agents)
     shown = {
         "agent": ", ".join(settings.agents) or "of each task",
         "model": "none needed" if needless else ", ".join(settings.models) or "each task's model",
-        "supervisor": settings.supervisor.name, "simulator": settings.simulator.name, "sandbox": settings.sandbox,
+        "supervisor": _role(settings.supervisor), "simulator": _role(settings.simulator), "sandbox": settings.sandbox,
         "attempts": str(settings.attempts),
     }  # fmt: skip
-    return shown | ({"protocol": settings.protocol} if settings.protocol != "strict" else {})
+    if settings.protocol != "strict":
+        shown["protocol"] = settings.protocol
+    if cassettes := " and ".join(_cassettes(settings)):
+        shown["cassette"] = cassettes
+    return shown
+
+
+def _role(role: RoleOptions) -> str:
+    """Return ``auto (openai/gpt-5.4)``, or the name alone where the session names no model or none is asked."""
+    if not role.model or role.name in MODELLESS:
+        return role.name
+    choice = parse_model(role.model)
+    return f"{role.name} ({role.model if choice.scripted else f'{choice.provider}/{choice.name}'})"
+
+
+def _cassettes(settings: Settings) -> Iterator[str]:
+    for verb, path in (("replay", settings.cassette_replay), ("record", settings.cassette_record)):
+        if path is not None:
+            yield f"{verb} {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}"
 
 
 def header(settings: Settings) -> str:
@@ -74,6 +97,7 @@ def report_lines(records: Sequence[ItemRecord], *, repeated: bool = False) -> li
     """Return a line per non-pass, the table of rates, and the headline at the end: of a session or a stored run."""
     named = zip(records, names_of(records, repeated=repeated), strict=True)
     lines = [non_pass_line(record, name) for record, name in named if record.outcome not in {"passed", NOT_RUN}]
+    lines += [lane_line(lane) for record in records for lane in record.cassettes]
     rows = rate_rows(records, "  ")
     total, width = rows[-1], max(len(row.name) for row in rows)
     if total.not_run:

@@ -89,6 +89,8 @@ def play_turn(
         _refuse_misses(executor, calls)
         if not turn.finished:
             _raise_infra(calls)
+            if executor.relay_ended():
+                raise InfraError("the relay to the model gateway ended")
     if stop is not None:
         raise stop
     of = executor.spec.budget.turns

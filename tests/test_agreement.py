@@ -60,6 +60,11 @@ def test_two_equal_gradings() -> None:
     assert (same.attempts, same.tasks, same.disagreements) == (4, 4, ())
 
 
+def test_what_never_varies_has_no_interval() -> None:
+    same = compare(grading(1.0, 0.5, 0.0, 0.95), grading(1.0, 0.5, 0.0, 0.95), resamples=50)
+    assert [(f.low, f.high) for f in same.figures] == [(None, None)] * 7
+
+
 def test_a_disagreement_is_named_and_the_unshared_are_counted() -> None:
     found = compare({**grading(1.0, 0.5), ("x",): Grade(True, 1.0)}, grading(0.8, 0.5, 0.2), resamples=50)
     assert found.disagreements == (("t0", "a"),)

@@ -257,10 +257,11 @@ def test_what_a_provider_will_not_do_is_the_roles_own(rehearse: Rehearse, name: 
     assert (attempt.status, attempt.unfinished_best) == (Status.EXECUTOR_INCOMPLETE, 1.0), "it is graded all the same"
 
 
-@pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize(
-    ("role", "status"), [("supervisor", Status.UNJUDGED), ("user_simulator", Status.SIMULATOR_ERROR)]
-)
+    ("role", "status", "name"),
+    [*(("supervisor", Status.UNJUDGED, name) for name in REFUSED),
+     ("user_simulator", Status.SIMULATOR_ERROR, "parameter")],
+)  # fmt: skip
 def test_a_hidden_role_that_is_refused_has_no_answer(rehearse: Rehearse, name: str, role: Role, status: Status) -> None:
     act, words = REFUSED[name]
     stage = rehearsal_of(rehearse, role, act)
@@ -268,6 +269,18 @@ def test_a_hidden_role_that_is_refused_has_no_answer(rehearse: Rehearse, name: s
     assert attempt.status is status
     assert f"the model provider refused the {role.replace('_', ' ')}: {words}" in attempt.problem
     assert len(stage.calls(attempt, role)) == 1, "a refusal is not asked for again"
+
+
+@pytest.mark.parametrize("name", ["context", "filter"])
+def test_a_user_whose_provider_refuses_what_the_agent_wrote_says_a_neutral_line(rehearse: Rehearse, name: str) -> None:
+    stage = rehearse(simulator=[REFUSED[name][0]])
+    attempt = stage.run()
+    assert attempt.status is Status.PASS, attempt.reason
+    follow_up = attempt.turns[0].follow_up
+    assert follow_up is not None
+    assert (follow_up.candidate, follow_up.decisions) == ("", ("fallback:refused",))
+    assert attempt.turns[1].message == follow_up.message != ""
+    assert len(stage.calls(attempt, "user_simulator")) == 1
 
 
 def test_a_stream_that_breaks_is_infrastructure_and_not_tried_again(rehearse: Rehearse) -> None:

@@ -119,7 +119,7 @@ USER = {
     "waits": Fault([slow_down(retry_after="1"), speak("Please look again.")], "pass", calls=1),
     "limited": Fault([slow_down()], "rate_limit", "failed the user simulator: rate_limit", 1),
     "hang": Fault([hang], "infra_error", "failed the user simulator: infra: provider faulty sent no byte", 1),
-    "context": Fault([TOO_LONG], "simulator_error", "refused the user simulator: context_length", 1),
+    "context": Fault([TOO_LONG], "pass", calls=1),
     "prose": Fault([answer("Have you looked again?")], "simulator_error", "no usable answer (after 2 re-asks)", 3),
     "empty": Fault([speak("")], "simulator_error", "message: must hold words", 3),
     "leaks": Fault([speak("The rubric gives 0.40."), speak("Please look again.")], "pass", calls=2),

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_uniclaw.errors import SettingsError, UniclawError
+from pytest_uniclaw.modelchoice import parse_model
 from pytest_uniclaw.models import cassette
 from pytest_uniclaw.models.cassette import blobs_of, lane_file, lane_name, load_cassette, make_cassette, stale, walked
 from pytest_uniclaw.models.client import Gateway, GatewayProcess, start_gateway
@@ -26,6 +27,7 @@ from pytest_uniclaw.models.exchange import ExchangeLog, Got, read_rows, rewritte
 from pytest_uniclaw.models.grants import Call, Grant, GrantRequest, LaneReport, Provider, Tuning
 from pytest_uniclaw.models.normalise import Normaliser, first_difference
 from pytest_uniclaw.redaction import Redactor
+from pytest_uniclaw.spec import AttemptSpec
 from tests.support.scripted_upstream import (
     HEAD,
     Act,
@@ -42,7 +44,7 @@ from tests.support.scripted_upstream import (
 )  # fmt: skip
 
 KEY = "sk-real-key-of-the-provider"
-LANE = "nanobot/task_1/a1/executor"
+LANE = "nanobot/mine-m/task_1/a1/executor"
 SMALL = "data:image/png;base64,AAECAwQ="
 PNG = "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 8).decode()
 ATTEMPTS = itertools.count(1)
@@ -449,10 +451,10 @@ def test_what_is_recorded_is_what_was_said(contents: list[Any], answer: Any) -> 
 
 
 def test_a_lane_is_named_by_what_was_run(tmp_path: Path) -> None:
-    name = lane_name("nanobot@0.3.5", "task_101_报告", 2, "supervisor", "judge 1")
-    assert name == "nanobot-0.3.5/task_101_-/a2/supervisor-judge-1"
+    name = lane_name("nanobot@0.3.5", "mine-m/1", "task_101_报告", 2, "supervisor", "judge 1")
+    assert name == "nanobot-0.3.5/mine-m-1/task_101_-/a2/supervisor-judge-1"
     assert lane_file(tmp_path, name) == tmp_path / f"{name}.jsonl"
-    assert lane_name("..", "../x", 1, "executor") == "-/-x/a1/executor"
+    assert lane_name("..", "m", "../x", 1, "executor") == "-/m/-x/a1/executor"
 
 
 def test_what_is_not_a_cassette_says_so(studio: Studio, tmp_path: Path) -> None:
@@ -470,6 +472,41 @@ def test_what_is_not_a_cassette_says_so(studio: Studio, tmp_path: Path) -> None:
         studio.file.write_text(text)
         with pytest.raises(SettingsError, match="no sound cassette"):
             studio.replay()
+
+
+@pytest.mark.parametrize(
+    ("line", "change"),
+    [
+        (0, {"metadata": []}), (0, {"lane": 5}), (0, {"variables": {"a": 1}}), (1, {"value": 5}),
+        (-1, {"entry": "1"}), (-1, {"began": "soon"}), (-1, {"params": []}), (-1, {"chunks": [5]}), (-1, {"body": []}),
+        (-1, {"messages": 5}),
+    ],
+)  # fmt: skip
+def test_values_of_wrong_types_make_no_sound_cassette(studio: Studio, line: int, change: dict[str, Any]) -> None:
+    studio.record(lambda agent: agent.ask(user("x")), ok())
+    load_cassette(studio.file)
+    rows = [json.loads(text) for text in studio.file.read_text().splitlines()]
+    rows[line] |= change
+    studio.file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(SettingsError, match="no sound cassette"):
+        load_cassette(studio.file)
+
+
+def test_endless_nesting_makes_no_sound_cassette(studio: Studio) -> None:
+    studio.record(lambda agent: agent.ask(user("x")), ok())
+    with studio.file.open("a") as file:
+        file.write('{"message": "a", "value": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    with pytest.raises(SettingsError, match="no sound cassette \\(RecursionError"):
+        load_cassette(studio.file)
+
+
+@pytest.mark.parametrize(("model", "slug"), [("one/m", "one-m"), ("two/m", "two-m"), (None, "no-model")])
+def test_two_models_have_lanes_of_their_own(tmp_path: Path, model: str | None, slug: str) -> None:
+    spec: Any = mock.Mock()
+    spec.model = parse_model(model) if model else None
+    spec.reference, spec.number, spec.agent.version, spec.task.task_id = "nanobot@0.3.5", 1, "0.3.5", "task_1"
+    tape = AttemptSpec.tape(spec, tmp_path)
+    assert tape.file("executor") == tmp_path / f"nanobot-0.3.5/{slug}/task_1/a1/executor.jsonl"
 
 
 def test_the_backend_needs_a_cassette(player: GatewayProcess, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def talk(process: GatewayProcess, folder: Path, version: str, attempt: str, gran
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nanobot_is_replayed_with_the_provider_gone(tmp_path: Path, version: str) -> None:
     folders = {name: tmp_path / name for name in ("recorded", "replayed")}
-    lane = lane_name(f"nanobot-{version}", "task_1", 1, "executor")
+    lane = lane_name(f"nanobot-{version}", "script", "task_1", 1, "executor")
     file = lane_file(tmp_path / "cassettes", lane)
     look = "date; pwd; ls -la --time-style=full-iso sources; mktemp -d; cat sources/a.csv > results/copy.csv"
     for folder in folders.values():

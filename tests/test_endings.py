@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,22 @@ from support.host_sandbox import HostSandbox
 from task_package import build
 
 from pytest_uniclaw.agents.base import Finish
-from pytest_uniclaw.attempt import Attempt, Ending, Manifest
+from pytest_uniclaw.attempt import Attempt, Ending, FollowUp, Manifest, Turn
 from pytest_uniclaw.budget import Budget
 from pytest_uniclaw.errors import EngineError, InfraError, SandboxLost
 from pytest_uniclaw.loop import run_attempt
 from pytest_uniclaw.modelchoice import parse_model
 from pytest_uniclaw.models.client import GatewayAddress
+from pytest_uniclaw.privacy import PrivacyValues
 from pytest_uniclaw.provisioning import provision
+from pytest_uniclaw.record import record_attempt
 from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Vitals
 from pytest_uniclaw.spec import AttemptSpec, RunContext
 from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import load_attempt
 from pytest_uniclaw.task import load_task
-from pytest_uniclaw.verdict import Assessment, CapJudgement, Judgement, State
+from pytest_uniclaw.turn import Course
+from pytest_uniclaw.verdict import Assessment, CapJudgement, Handoff, Judgement, State
 
 Act = Callable[[], object]
 
@@ -227,6 +231,47 @@ def test_a_gateway_that_is_gone_is_infrastructure(stage: Stage) -> None:
     spec = spec_of(stage, gateway=address)
     attempt = run_attempt(spec)
     assert (attempt.status, attempt.flags) == (Status.INFRA_ERROR, ("usage_unknown",))
+
+
+@pytest.mark.parametrize(("exit_code", "status"), [(1, Status.INFRA_ERROR), (0, Status.PASS)])
+def test_a_relay_that_ended_is_not_charged_to_the_executor(stage: Stage, exit_code: int, status: Status) -> None:
+    address = GatewayAddress(stage.root / "agent" / "agent.sock", stage.root / "admin" / "admin.sock", relay="volume")
+    address.relay_ended.parent.mkdir()
+    spec = spec_of(stage)
+    stage.exit_code = exit_code
+    with provision(spec) as executor:
+        stage.on_turns = [address.relay_ended.touch]
+        executor.spec = replace(spec, gateway=address)
+        attempt = run_attempt(spec, executor=executor)
+    assert attempt.status is status
+    assert ("the relay to the model gateway ended" in attempt.reason) is (status is Status.INFRA_ERROR)
+
+
+def test_what_a_hidden_role_quotes_is_blanked_in_the_whole_record(stage: Stage) -> None:
+    spec = spec_of(stage)
+    secrets = PrivacyValues((("TOKEN", "s3cret-value"), ("WORD", "pass")), "a test")
+    spec = replace(spec, run=replace(spec.run, privacy=secrets))
+    course = Course(problem="it said s3cret-value", blocked=Status.PASS)
+    course.turns.append(
+        Turn(
+            number=1, message="m s3cret-value", started="2026-11-30T00:00:00+00:00", seconds=1, wall_seconds=1,
+            ending=Ending.EXITED,
+            exit_code=0, finished=True, reason="r s3cret-value",
+            handoff=Handoff(verdict="pass", attempt_state="complete_and_passed", recoverable=True, score=1.0),
+            follow_up=FollowUp(candidate="c s3cret-value", message="f s3cret-value"),
+        )
+    )  # fmt: skip
+    attempt = record_attempt(spec, course, started=datetime.now(UTC), wall=1.0, tries=1)
+    assert load_attempt(spec.directory) == attempt
+    assert attempt.status is Status.PASS
+    (turn,) = attempt.turns
+    assert (turn.message, turn.reason) == ("m [redacted]", "r [redacted]")
+    assert turn.follow_up == FollowUp(candidate="c [redacted]", message="f [redacted]")
+    assert turn.handoff is not None
+    assert turn.handoff.verdict == "pass"
+    assert attempt.problem == "it said [redacted]"
+    stored = [path for path in spec.directory.rglob("*") if path.is_file() and b"s3cret-value" in path.read_bytes()]
+    assert stored == []
 
 
 def test_an_unfinished_turn_says_when_memory_ran_out(stage: Stage) -> None:

@@ -210,7 +210,7 @@ def test_the_page_names_every_field_and_every_flag() -> None:
         drift.NEW_DEDUCTION, injection.SUSPECTED, panel.DISAGREEMENT, panel.JUDGE_LOST, model.EMPTY_RESULTS, HOLISTIC,
         examine.UNVERIFIED_LOSS, examine.UNVERIFIED_HOLISTIC, verify.UNVERIFIED, verify.UNVERIFIED_QUOTE,
         verify.TRANSCRIPT_EVIDENCE, verify.CLAIM_EVIDENCE, verify.IMAGE_EVIDENCE, verify.SEARCHED_EVIDENCE,
-        verify.INJECTION_EVIDENCE,
+        verify.INJECTION_EVIDENCE, verify.STATE_EVIDENCE,
     ]  # fmt: skip
     for name in (*Submission.model_fields, *flags):
         assert f"`{name}" in page, name

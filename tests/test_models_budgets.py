@@ -14,9 +14,18 @@ from pathlib import Path
 import pytest
 
 from pytest_uniclaw.errors import SettingsError
-from pytest_uniclaw.models.accounts import DEFAULT_OUTPUT_TOKENS, IMAGE_TOKENS, Account, Estimate, Treasury, estimate
+from pytest_uniclaw.models.accounts import (
+    DEFAULT_OUTPUT_TOKENS,
+    IMAGE_TOKENS,
+    ORDINARY_INPUT_TOKENS,
+    Account,
+    Estimate,
+    Treasury,
+    estimate,
+)
 from pytest_uniclaw.models.client import Gateway, GatewayProcess, start_gateway
 from pytest_uniclaw.models.failure import CallFailed
+from pytest_uniclaw.models.gateway import MAX_BODY, MAX_DEPTH, MAX_NODES, MAX_OUTPUT_TOKENS
 from pytest_uniclaw.models.grants import (
     INFRA_CLASSES,
     Call,
@@ -80,7 +89,7 @@ def test_an_estimate_counts_bytes_and_images_and_the_requests_own_limit() -> Non
     assert 100 + IMAGE_TOKENS < sent.input_tokens < 250 + IMAGE_TOKENS
     assert sent.output_tokens == DEFAULT_OUTPUT_TOKENS
     assert estimate({"messages": [USER], "max_tokens": 7}, 30) == Estimate(10, 7)
-    assert estimate({"messages": [USER], "max_completion_tokens": 5, "max_tokens": 7}, 30) == Estimate(10, 5)
+    assert estimate({"messages": [USER], "max_completion_tokens": 5, "max_tokens": 7}, 30) == Estimate(10, 7)
     assert estimate({"messages": "nonsense", "max_tokens": True}, 3) == Estimate(1, DEFAULT_OUTPUT_TOKENS)
 
 
@@ -121,14 +130,42 @@ def test_money_is_reserved_and_settled_on_grant_and_session() -> None:
     other.reserve(million)
     other.reserve(million)
     failure = refused(lambda: other.reserve(million))
-    assert failure.call_class is CallClass.SESSION_BUDGET
-    assert "the session's cost cap of 10 USD is reached (0.0000 spent, 9.0000 reserved" in failure.message
-    assert treasury.spend().stopped
+    assert failure.call_class is CallClass.BUDGET
+    assert "what is left of the session's 10 USD (0.0000 spent, 9.0000 reserved" in failure.message
+    assert not treasury.spend().stopped
     used.settle(million, counts(500_000, 0), Estimate(0, 0), own=True)
     other.settle(million, UNKNOWN, Estimate(1_000_000, 0), own=False)
     other.settle(million, counts(0, 0), Estimate(0, 0), own=False)
-    assert treasury.spend() == Spend(known_usd=0.5, unknown_calls=1, reserved_usd=1.0, cap_usd=10.0, stopped=True)
+    assert treasury.spend() == Spend(known_usd=0.5, unknown_calls=1, reserved_usd=1.0, cap_usd=10.0)
     used.reserve(million)
+
+
+def test_the_size_of_one_wish_does_not_stop_the_session() -> None:
+    treasury = Treasury(cap=10.0)
+    used, other = account(treasury), account(treasury)
+    huge, small = Estimate(10, 2_000_000_000), Estimate(10_000, 4096)
+    assert refused(lambda: used.reserve(huge)).call_class is CallClass.BUDGET
+    assert refused(lambda: used.reserve(Estimate(20_000_000, 10))).call_class is CallClass.BUDGET
+    assert treasury.spend() == Spend(cap_usd=10.0), "nothing is held and nothing is stopped"
+    nearly = Estimate(0, 4_999_999)
+    used.reserve(nearly)
+    assert refused(lambda: used.reserve(small)).call_class is CallClass.BUDGET, "its own call is in the way"
+    assert refused(lambda: other.reserve(small)).call_class is CallClass.SESSION_BUDGET, "another's is"
+    assert not treasury.spend().stopped, "for a call in flight may cost less"
+    used.settle(nearly, counts(10, 10), Estimate(0, 0), own=True)
+    other.reserve(small)
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_a_session_whose_money_is_spent_is_stopped_whatever_the_wish(unknown: bool) -> None:
+    treasury = Treasury(cap=10.0)
+    used, other = account(treasury), account(treasury)
+    spent = Estimate(0, 4_999_999)
+    used.reserve(spent)
+    used.settle(spent, UNKNOWN if unknown else counts(0, 4_999_999), spent, own=True)
+    assert not treasury.spend().stopped
+    assert refused(lambda: other.reserve(Estimate(10, 2_000_000_000))).call_class is CallClass.SESSION_BUDGET
+    assert treasury.spend().stopped
 
 
 def test_a_model_without_a_price_costs_unknown_and_meets_no_cap() -> None:
@@ -258,6 +295,34 @@ def test_the_sessions_cap_stops_calls_of_every_grant(upstream: Upstream, tmp_pat
         assert len(upstream.requests) == 1
 
 
+def test_an_oversized_wish_is_the_attempts_own(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.play(ok())
+    with start_gateway(tmp_path / "run", [provider_of(upstream)], max_cost_usd=1.0) as process:
+        session, other = Session(process, tmp_path), Session(process, tmp_path)
+        for name in ("max_tokens", "max_completion_tokens"):
+            reply = session.ask(**{name: 2_000_000_000, "max_tokens": 2_000_000_000})
+            assert (reply.status, reply.headers["x-uniclaw-class"]) == (403, "budget")
+        assert provider_failure(session.calls) is None
+        assert session.gateway.spend() == Spend(cap_usd=1.0)
+        assert other.ask().status == 200
+
+
+def test_a_refused_call_leaves_no_request_behind(upstream: Upstream, process: GatewayProcess, tmp_path: Path) -> None:
+    upstream.play(ok())
+    session = Session(process, tmp_path, max_calls=1)
+    assert session.ask().status == 200
+    before = sorted(path.name for path in (session.request.log / "blobs").iterdir())
+    for number in range(3):
+        padded = {"role": "user", "content": f"{number}" * 300_000}
+        assert session.ask(messages=[padded], metadata={"pad": "x" * 100_000}).status == 403
+    assert sorted(path.name for path in (session.request.log / "blobs").iterdir()) == before
+    answered, *rows = (session.request.log / "exchanges.jsonl").read_text().splitlines()
+    assert json.loads(answered)["messages"] == [name.removesuffix(".json") for name in before]
+    assert [(json.loads(row)["class"], json.loads(row)["messages"], len(row) < 1000) for row in rows] == [
+        ("budget", [], True)
+    ] * 3
+
+
 def test_money_of_calls_in_flight_is_reserved(upstream: Upstream, process: GatewayProcess, tmp_path: Path) -> None:
     upstream.play(lambda handler: (upstream.release.wait(10), handler.whole(200, completion())))
     session = Session(process, tmp_path)
@@ -362,6 +427,9 @@ def test_the_page_on_model_calls_names_every_class_and_field() -> None:
     fields = {name.strip(" `") for row in rows if len(row) == 4 for name in row[1].split(",")}
     assert fields == {field.alias or name for name, field in Call.model_fields.items()}
     assert f"{DEFAULT_OUTPUT_TOKENS} tokens" in page
+    assert f"{ORDINARY_INPUT_TOKENS} tokens of its input and {DEFAULT_OUTPUT_TOKENS} of its output" in page
+    limits = (f"{MAX_NODES} JSON values", f"{MAX_DEPTH} levels", f"0 to {MAX_OUTPUT_TOKENS}", f"{MAX_BODY >> 20} MiB")
+    assert [words for words in limits if words not in page] == []
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import http.client
 import itertools
 import json
@@ -10,15 +12,20 @@ import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
 from pytest_uniclaw.errors import InfraError, SettingsError, TaskError
 from pytest_uniclaw.models.client import Gateway, GatewayAddress, GatewayProcess, start_gateway
 from pytest_uniclaw.models.exchange import rebuild_messages
+from pytest_uniclaw.models.gateway import AgentApp
 from pytest_uniclaw.models.grants import Call, Grant, GrantRequest, Tuning
+from pytest_uniclaw.models.ledger import Ledger
+from pytest_uniclaw.models.registry import Registry
 from tests.support.scripted_upstream import Reply, UnixConnection, ask
 
 COUNT = itertools.count(1)
@@ -42,6 +49,10 @@ def gateway(process: GatewayProcess) -> Gateway:
 
 def tool(name: str, argument: str, kind: str) -> dict:
     return {"name": name, "parameters": {"properties": {argument: {"type": kind}}, "required": [argument]}}
+
+
+def wish(**extra: object) -> dict:
+    return {"model": "agent-model", "messages": [USER]} | extra
 
 
 class Session:
@@ -252,6 +263,17 @@ def test_only_the_key_decides(gateway: Gateway, tmp_path: Path) -> None:
         ({"model": "agent-model", "messages": []}, 400, "messages"),
         ({"model": "agent-model", "messages": [{"role": "boss"}]}, 400, "messages[0]"),
         ({"model": "agent-model", "messages": [USER], "stream": "yes"}, 400, "stream"),
+        (wish(max_tokens=1.5), 400, "'max_tokens' must be a whole number"),
+        (wish(max_tokens=-1), 400, "'max_tokens' must be a whole number"),
+        (wish(max_tokens=True), 400, "'max_tokens' must be a whole number"),
+        (wish(max_tokens=2**31), 400, "'max_tokens' must be a whole number"),
+        (wish(max_tokens=int("9" * 4000)), 400, "'max_tokens' must be a whole number"),
+        (wish(max_tokens=5, max_completion_tokens=1e9), 400, "'max_completion_tokens' must be a whole number"),
+        (wish(n=2), 400, "'n' must be 1"),
+        (wish(n=1.0), 400, "'n' must be 1"),
+        (wish(metadata=[1] * 200_000), 400, "more than 200000 values"),
+        (wish(metadata=[""] * 500_000), 400, "more than 200000 values"),
+        (wish(metadata=[{"a": [[]]}] * 70_000), 400, "more than 200000 values"),
     ],
 )
 def test_bad_requests_are_the_agents_own(
@@ -280,6 +302,71 @@ def test_no_request_of_an_agent_makes_an_infra_error(gateway: Gateway, tmp_path:
     session = Session(gateway, tmp_path, "- shell: ls")
     session.ask(**extra)
     assert session.calls[0].call_class in ("ok", "bad_request", "replay_miss")
+
+
+def test_one_answer_and_a_stated_limit_are_fine(gateway: Gateway, tmp_path: Path) -> None:
+    session = Session(gateway, tmp_path, "- say: x")
+    assert session.ask(n=1, max_tokens=2**31 - 1, max_completion_tokens=None).status == 200
+
+
+@pytest.mark.parametrize("url", ["/v1/responses", "/v1/chat/completions"])
+@pytest.mark.parametrize("value", [b"1", b'{"type":"text"}'])
+def test_millions_of_values_do_not_hold_up_other_calls(
+    gateway: Gateway, tmp_path: Path, url: str, value: bytes
+) -> None:
+    session = Session(gateway, tmp_path, "- say: x")
+    head = b'[{"role":"user","content":['
+    items = head + b",".join([value] * (60_000_000 // (len(value) + 1))) + b"]}]"
+    body = gzip.compress(b'{"model":"agent-model","input":%b}' % items if "responses" in url else
+                         b'{"model":"agent-model","messages":%b}' % items, 1)  # fmt: skip
+    headers = {"authorization": f"Bearer {session.grant.key}", "content-encoding": "gzip"}
+    with closing(UnixConnection(gateway.address.agent_socket)) as connection:
+        began = time.monotonic()
+        connection.request("POST", url, body, headers)
+        gateway.activity(session.attempt)
+        heard = time.monotonic() - began
+        response = connection.getresponse()
+        assert (response.status, time.monotonic() - began < 20, heard < 10) == (400, True, True)
+        assert "more than 200000 values" in json.loads(response.read())["error"]["message"]
+    assert [call.call_class for call in session.calls] == ["bad_request"]
+
+
+def test_much_text_is_no_crowd(gateway: Gateway, tmp_path: Path) -> None:
+    session = Session(gateway, tmp_path, "- say: x")
+    text = 'a,"b" [c] {d} \\ ' * 100_000
+    assert session.ask(messages=[{"role": "user", "content": text}]).status == 200
+
+
+def test_an_error_of_the_gateway_itself_has_openais_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise TypeError("oops")
+
+    async def answers() -> list[tuple[int, dict]]:
+        registry, ledger = Registry({}), Ledger(tmp_path)
+        request = GrantRequest(attempt="a", role="executor", model="m", provider="script", log=tmp_path / "log")
+        key, found = registry.issue(request, None).key, []
+        async with TestClient(TestServer(AgentApp(registry, ledger, {}, {}).application())) as client:
+            headers = {"authorization": f"Bearer {key}"}
+            body = {"model": "m", "messages": [USER]}
+            response = await client.post("/v1/chat/completions", json=body, headers=headers)
+            found.append((response.status, await response.json()))
+            monkeypatch.setattr("pytest_uniclaw.models.gateway._wire", broken)
+            response = await client.post("/v1/chat/completions", json=body, headers=headers)
+            found.append((response.status, await response.json()))
+            monkeypatch.setattr(registry, "find", broken)
+            response = await client.get("/v1/models", headers=headers)
+            return [*found, (response.status, await response.json())]
+
+    inside, before, outside = asyncio.run(answers())
+    assert [inside[0], before[0], outside[0]] == [500, 400, 500]
+    assert inside[1]["error"]["message"] == "the gateway cannot handle this request: KeyError"
+    assert before[1]["error"] == {
+        "message": "the gateway cannot handle this request: TypeError", "type": "invalid_request_error",
+        "param": None, "code": None,
+    }  # fmt: skip
+    assert "oops" in capsys.readouterr().err
 
 
 def test_a_body_that_does_not_decompress_is_the_agents_own(tmp_path: Path) -> None:

@@ -220,6 +220,19 @@ def test_what_needs_a_memory_is_refused(agent: Agent) -> None:
     assert [(call.call_class, call.tries) for call in agent.calls] == [("bad_request", 0)] * 2
 
 
+@pytest.mark.parametrize("kind", [["x"], {"x": 1}, 5])
+def test_a_content_part_whose_type_is_no_text_is_refused(agent: Agent, kind: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="the type of a content part must be a text") as caught:
+        agent.create([{"role": "user", "content": [{"type": kind, "text": "x"}]}])
+    assert set(caught.value.body or ()) == {"message", "type", "param", "code"}  # type: ignore[arg-type]
+    assert [call.call_class for call in agent.calls] == ["bad_request"]
+
+
+def test_an_output_limit_that_is_no_number_is_refused(agent: Agent) -> None:
+    with pytest.raises(openai.BadRequestError, match="'max_output_tokens' must be a whole number"):
+        agent.create("go", max_output_tokens=-5)
+
+
 def test_a_client_that_leaves_frees_the_provider(agent: Agent, upstream: Upstream) -> None:
     def slow(handler: Any) -> None:
         handler.events([piece("one ")], done=False)

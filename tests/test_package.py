@@ -224,6 +224,19 @@ def test_what_has_no_check_is_an_error_where_checks_alone_grade(tmp_path: Path) 
     assert {finding.severity for finding in missing} == {"warning"}, "another supervisor may judge them"
 
 
+def test_what_is_an_error_depends_on_who_grades(tmp_path: Path) -> None:
+    broken = {"references/checks/check_sum.py": CHECKS.replace(C2, '@pytest.mark.checkpoint("C9")')}
+    task = load_task(build(tmp_path, files={**GOOD, **broken}).yaml)
+    path = task.folder / "references/eval_rule.md"
+    path.write_text(path.read_text("utf-8").replace("0.60", "0.70"), "utf-8")
+    weights, unknown = "the weights sum to 1.1, not to 1.00", "check_note: no checkpoint 'C9' in the rubric (C1, C2)"
+    missing = "checkpoint C2 has no check; the supervisor `checks` cannot judge it"
+    said = {name: [f.message for f in lint_grading(task, name)] for name in ("checks", "auto", "model", "codex")}
+    assert said == {
+        "checks": [weights, unknown, missing], "auto": [weights, unknown], "model": [weights], "codex": [weights],
+    }  # fmt: skip
+
+
 def test_a_task_without_checks_is_for_another_supervisor(tmp_path: Path) -> None:
     package = build(tmp_path)
     rule = (package.folder / "references" / "eval_rule.md").read_text(encoding="utf-8")

@@ -312,6 +312,19 @@ def test_a_second_leak_ends_in_a_neutral_line() -> None:
     assert len(done.candidates) == 2
 
 
+@pytest.mark.parametrize("call_class", ["content_filter", "context_length"])
+def test_a_refusal_that_the_agent_can_provoke_ends_in_a_neutral_line(call_class: str) -> None:
+    done = follow_up(FakeChat([ModelRefused("it will not", call_class=call_class)]))
+    assert (done.candidates, done.message) == (("",), phrases("en")["neutral"][0])
+    assert done.decisions == ("fallback:refused",)
+
+
+@pytest.mark.parametrize("call_class", ["bad_request", "budget"])
+def test_another_refusal_is_a_simulator_error(call_class: str) -> None:
+    with pytest.raises(SimulatorError, match="it will not"):
+        follow_up(FakeChat([ModelRefused("it will not", call_class=call_class)]))
+
+
 def test_a_message_of_which_nothing_is_left_is_asked_for_again() -> None:
     done = follow_up(FakeChat([answer("Everything is done now.")]), FakeChat([answer(FIT)]))
     assert (done.message, done.decisions) == (FIT, ("dropped:completion", "asked again", "kept:1"))

@@ -128,6 +128,12 @@ def test_an_executor_cannot_leave_the_denominator_by_breaking_read_transcript(tm
     assert not list(folder.rglob("raw"))
 
 
+def test_a_transcript_that_was_cut_is_flagged(tmp_path: Path) -> None:
+    notice = {"type": "notice", "id": "x-000000", "timestamp": "", "cut": 1}
+    attempt, _ = run_faulty(tmp_path, where="read_transcript", result=(notice,))
+    assert (attempt.status, attempt.flags) == (Status.PASS, ("transcript_cut",))
+
+
 @pytest.mark.parametrize(
     ("method", "result", "said"),
     [
@@ -153,9 +159,7 @@ def test_what_an_adapter_returns_is_checked(tmp_path: Path, method: str, result:
         ("read_transcript", ["x"], "returned a list of str; return a tuple of records (dicts)"),
     ],
 )
-def test_what_is_made_of_the_executors_words_is_checked(
-    tmp_path: Path, method: str, result: object, said: str
-) -> None:
+def test_what_is_made_of_the_executors_words_is_checked(tmp_path: Path, method: str, result: object, said: str) -> None:
     agent = guarded(tmp_path, FaultyAgent(where=method, result=result))
     calls = {
         "finish": lambda: agent.finish(Completed(Ending.EXITED, 0, b"", 1.0), ()),
@@ -320,7 +324,7 @@ def test_a_model_that_a_conftests_agent_has_not_is_said_of_its_item(
 def test_an_image_that_a_conftests_agent_has_not_is_said_of_its_item(pytester: pytest.Pytester) -> None:
     add_task(pytester.path, "task_101_01_x")
     add_conftest(pytester.path, image="no-such-agent:1")
-    result = pytester.runpytest_subprocess("--sandbox=docker")
+    result = pytester.runpytest_subprocess("--sandbox=docker", "--supervisor=checks")
     result.stdout.fnmatch_lines(["the agent mine of suites/conftest.py cannot run: missing image(s): no-such-agent:1"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 

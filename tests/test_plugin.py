@@ -274,3 +274,15 @@ def test_the_user_is_told_of_code_on_the_host(suite):
     script.write_text("")
     result = suite.runpytest_subprocess(*LOCAL)
     result.stdout.fnmatch_lines(["pre_exec: scripts of these packages run on this host: task_101_01_pass"])
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["inline", "workers"])
+def test_models_of_one_name_have_ids_and_rows_of_their_own(pytester, workers):
+    add_task(pytester.path, "task_101_01_pass")
+    pytester.makeconftest(TOLD.replace('agent="nop"', 'agent="nanobot", model=request.node.model.label'))
+    (pytester.path / "uniclaw.toml").write_text(
+        '[providers.loc]\nbase_url = "http://127.0.0.1:9/v1"\n[providers.loc2]\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
+    options = ("--sandbox=local", "--agent=nanobot", "--supervisor=checks", "--model=loc/m,loc2/m")
+    result = pytester.runpytest_subprocess(*options, *workers)
+    result.stdout.fnmatch_lines(["nanobot loc-m *1/1", "nanobot loc2-m *1/1", "2/2 passed, coverage 2/2"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,23 @@ def test_a_gateway_that_is_gone_ends_the_agents_connection(tmp_path: Path, owner
         with DockerProvider().open(isolated(owner, volume)) as sandbox:
             done = sandbox.run(["python3", "-c", ASK, "uck-x", "whole", "1"], user="agent", seconds=30)
     assert b"RemoteDisconnected" in done.output
+
+
+def test_a_relay_that_is_killed_leaves_a_mark(tmp_path: Path, owner: Owner, engine: docker.APIClient) -> None:
+    with start_gateway(tmp_path / "run") as process:
+        address = process.address
+        with relayed(owner.run, address.agent_socket, ended=address.relay_ended):
+            pass
+        assert not address.relay_ended.exists(), "it was told to end"
+        with relayed(owner.run, address.agent_socket, ended=address.relay_ended):
+            assert not address.relay_ended.exists()
+            (container,) = engine.containers(filters={"label": "uniclaw.run=relay-test"})
+            engine.kill(container["Id"])
+            give_up = time.monotonic() + 10
+            while not address.relay_ended.exists() and time.monotonic() < give_up:
+                time.sleep(0.05)
+            assert address.relay_ended.exists()
+    assert not address.relay_ended.exists()
 
 
 def test_many_connections_at_once_keep_apart(tmp_path: Path, owner: Owner) -> None:

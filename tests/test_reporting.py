@@ -10,12 +10,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_uniclaw.attempt import LaneUse
 from pytest_uniclaw.html import cell, details
 from pytest_uniclaw.outcome import detail_of
 from pytest_uniclaw.progress import line_of
 from pytest_uniclaw.report.record import ItemRecord
-from pytest_uniclaw.settings import Settings
-from pytest_uniclaw.terminal import header, report_lines, resume_line
+from pytest_uniclaw.settings import RoleOptions, Settings
+from pytest_uniclaw.terminal import header, report_lines, resume_line, set_up
 from pytest_uniclaw.verdict import CapScore, CheckpointScore, State
 from tests.test_plugin import LOCAL, add_task
 
@@ -191,6 +192,43 @@ def test_progress_lines():
     assert line_of({**judged, "verdict": "fail"}) == "task_x.yaml::nop: turn 3/3: 0.78, fail"
     retry = {"item": "task_x.yaml::nop", "what": "retry", "why": "no engine\n  fix: start it"}
     assert line_of(retry) == "task_x.yaml::nop: trying again after: no engine; fix: start it"
+
+
+def test_the_header_says_who_judges_and_speaks_and_that_a_cassette_answers(tmp_path, monkeypatch):
+    def shown(**settings):
+        found = set_up(Settings(**settings))
+        return found["supervisor"], found["simulator"], found.get("cassette")
+
+    assert shown() == ("auto", "template", None)
+    assert shown(supervisor=RoleOptions("auto", "gpt-5.4")) == ("auto (openai/gpt-5.4)", "template", None)
+    assert shown(supervisor=RoleOptions("model", "script:judge.yaml"))[0] == "model (script:judge.yaml)"
+    assert shown(supervisor=RoleOptions("checks", "gpt-5.4"))[0] == "checks"
+    assert shown(simulator=RoleOptions("model", "acme/user"))[1] == "model (acme/user)"
+    monkeypatch.chdir(tmp_path)
+    assert shown(cassette_replay=tmp_path / "tapes")[2] == "replay tapes"
+    both = {"cassette_replay": Path("/tapes"), "cassette_record": tmp_path / "new"}
+    assert shown(**both)[2] == "replay /tapes and record new"
+    assert header(Settings(**both)).endswith(", attempts 1, cassette replay /tapes and record new")
+
+
+def test_lanes_that_were_not_exact_are_told_in_a_line_each():
+    lanes = (
+        LaneUse(lane="nanobot/t/a1/executor", entries=4, unused=(4,), drift=("1 by 1: x", "2 by 2: <y>")),
+        LaneUse(lane="nanobot/t/a1/supervisor", entries=1, drift=("1 by 1: x",), misses=("one", "two")),
+        LaneUse(lane="nanobot/t/a1/simulator", entries=1, outdated=("agent", "task")),
+    )
+    record = ItemRecord(
+        task_id="t", category="c", capability="x", language="en", agent="nanobot", status="pass", outcome="passed",
+        score=1.0, cassettes=lanes,
+    )  # fmt: skip
+    expected = [
+        "cassette differs: nanobot/t/a1/executor: 2 drifts, 1 unused",
+        "cassette differs: nanobot/t/a1/supervisor: 1 drift, 2 misses",
+        "cassette differs: nanobot/t/a1/simulator: outdated: agent, task",
+    ]
+    record = ItemRecord.model_validate(record.dump())
+    assert report_lines([record])[:3] == expected
+    assert [line for line in expected if f"<p>{line}</p>" in details(record)] == expected
 
 
 def test_the_header_names_no_model_that_nobody_needs():

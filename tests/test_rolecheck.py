@@ -89,6 +89,59 @@ def test_an_executors_provider_without_key_is_named_by_its_own_variable(tmp_path
             check(tmp_path, session_options("executor", model=model), "nanobot")
 
 
+PRICED = """
+[providers.acme]
+base_url = "http://127.0.0.1:9/v1"
+[providers.acme.prices]
+priced = {input = 1.0, output = 2.0}
+half = {input = 1.0}
+"""
+
+
+@pytest.mark.parametrize("model", ["half", "none"])
+@pytest.mark.parametrize("role", ["executor", "supervisor", "simulator"])
+def test_a_cap_needs_the_price_of_every_model(tmp_path: Path, role: str, model: str) -> None:
+    (tmp_path / "uniclaw.toml").write_text(PRICED)
+    names = {"executor": ("model", "agent nanobot")}
+    option, who = names.get(role, (f"{role}_model", f"the {role}"))
+    roles = {} if role == "executor" else {role: "model"}
+    capped = session_options(role, **roles) | {"uniclaw_max_cost": "20"}
+    agent = "nanobot" if role == "executor" else "nop"
+    with pytest.raises(SettingsError) as caught:
+        check(tmp_path, capped | {f"uniclaw_{option}": f"acme/{model}"}, agent)
+    assert str(caught.value) == (
+        f"--uniclaw-max-cost=20 needs the price of every model, and the provider 'acme' has none for '{model}' "
+        f"({who}, task task_101_01_sum)\n"
+        f'  fix: state input and output in [providers.acme.prices."{model}"] of uniclaw.toml, '
+        "or leave out --uniclaw-max-cost"
+    )
+    assert check(tmp_path, capped | {f"uniclaw_{option}": "acme/priced"}, agent)
+    del capped["uniclaw_max_cost"]
+    assert check(tmp_path, capped | {f"uniclaw_{option}": f"acme/{model}"}, agent)
+
+
+def test_scripts_and_cassettes_cost_nothing_under_a_cap(tmp_path: Path) -> None:
+    (tmp_path / "uniclaw.toml").write_text(PRICED)
+    (tmp_path / "tape").mkdir()
+    (tmp_path / "own.yaml").write_text("turns: [[{say: hello}]]\n")
+    capped = session_options("executor") | {"uniclaw_max_cost": "20"}
+    assert check(tmp_path, capped | {"uniclaw_model": f"script:{tmp_path / 'own.yaml'}"}, "nanobot")
+    assert check(tmp_path, capped | {"uniclaw_model": "acme/none", "uniclaw_cassette_replay": "tape"}, "nanobot")
+
+
+def test_a_cap_is_above_0(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^--uniclaw-max-cost=0: expected an amount of US dollars above 0$"):
+        resolve({"uniclaw_max_cost": "0"}, {}, tmp_path, {})
+
+
+def test_cassettes_are_not_recorded_over_themselves(tmp_path: Path) -> None:
+    (tmp_path / "tape").mkdir()
+    options = session_options("executor", cassette_replay="tape", cassette_record="./other/../tape")
+    with pytest.raises(SettingsError, match=r"name the same folder: .*tape\n  fix: record into another folder"):
+        check(tmp_path, options)
+    check(tmp_path, options | {"uniclaw_cassette_record": "other"})
+
+
 def test_a_user_who_never_speaks_needs_no_model(tmp_path: Path) -> None:
     options = session_options("simulator", simulator="model")
     with pytest.raises(SettingsError, match=NO_MODEL["simulator"]):

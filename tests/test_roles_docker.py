@@ -173,14 +173,21 @@ def test_it_replays_without_scripts_and_provider(scripted: Session, tmp_path: Pa
     cassette = f"--uniclaw-cassette-replay={scripted.root / 'cassette'}"
     replayed = run(root, *SCRIPTED, cassette, targets=(TASKS,))
     assert replayed.code == pytest.ExitCode.OK, replayed.output
-    assert_replayed(replayed, scripted)
+    assert_replayed(replayed, scripted, "scripted-executor")
 
 
-def assert_replayed(replayed: Session, recorded: Session) -> None:
+def assert_replayed(replayed: Session, recorded: Session, model: str) -> None:
     assert verdicts(replayed.run) == verdicts(recorded.run)
     folder, attempt = attempt_of(replayed.run)
     assert [lane | {"entries": 0} for lane in attempt["cassettes"]] == [
-        {"lane": f"nanobot/{TASK}/a1/{role}", "entries": 0, "unused": [], "drift": [], "misses": [], "outdated": []}
+        {
+            "lane": f"nanobot/{model}/{TASK}/a1/{role}",
+            "entries": 0,
+            "unused": [],
+            "drift": [],
+            "misses": [],
+            "outdated": [],
+        }
         for role in CALLS
     ]
     assert {lane["lane"].rpartition("/")[2]: lane["entries"] for lane in attempt["cassettes"]} == CALLS
@@ -392,7 +399,7 @@ def test_it_replays_with_the_provider_gone(provided: Provided, tmp_path: Path) -
     cassette = f"--uniclaw-cassette-replay={provided.session.root / 'cassette'}"
     replayed = run(root, *AT_PROVIDER, cassette, targets=(TASKS,))
     assert replayed.code == pytest.ExitCode.OK, replayed.output
-    assert_replayed(replayed, provided.session)
+    assert_replayed(replayed, provided.session, "real-agent")
 
 
 # Through the relay

@@ -40,6 +40,9 @@ def test_keys_come_from_the_environment_only_and_are_never_shown(tmp_path):
         ("attempts", "0", "whole number of at least 1"),
         ("attempts", "-2", "whole number"),
         ("followups", "two", "whole number"),
+        ("attempts", "1001", "at most 1000"),
+        ("judges", "2", "expected an odd number"),
+        ("judges", "1001", "expected an odd number"),
         ("turn_seconds", "20m", "positive number of seconds"),
         ("turn_seconds", "nan", "positive number of seconds"),
         ("partial", "xfail:2", "expected 'fail'"),
@@ -55,6 +58,31 @@ def test_a_bad_value_names_the_option_and_what_was_expected(tmp_path, option, va
         resolve({f"uniclaw_{option}": value}, {}, tmp_path, {})
     assert option.replace("_", "-") in str(caught.value)
     assert value in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["attempts", "judges", "followups"])
+def test_a_number_of_endless_digits_is_refused_in_short(tmp_path, option):
+    with pytest.raises(SettingsError, match=f"--uniclaw-{option}=111.*: expected") as caught:
+        resolve({f"uniclaw_{option}": "1" * 5001}, {}, tmp_path, {})
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("providers = [1]", r"providers: expected tables \[providers.NAME\], got \[1\]"),
+        ('providers = "x"', "providers: expected tables"),
+        ("[[providers]]\nbase_url = 'http://x'", "providers: expected tables"),
+        ("providers = {x = 1}", r"\[providers.x\] takes base_url"),
+        ("agent = " + "[" * 5000 + "]" * 5000, "not valid TOML"),
+        ("attempts = " + "1" * 5000, "not valid TOML"),
+    ],
+    ids=["list", "text", "tables", "number", "deep", "digits"],
+)
+def test_a_settings_file_of_wrong_shape_is_a_usage_error(tmp_path, text, words):
+    (tmp_path / "uniclaw.toml").write_text(text)
+    with pytest.raises(SettingsError, match=words):
+        resolve({}, {}, tmp_path, {})
 
 
 def test_an_unknown_toml_key_gets_a_suggestion(tmp_path):

@@ -68,6 +68,28 @@ def test_all_broken_checks_of_a_session_are_told_before_it_starts(
     assert "Traceback" not in said
 
 
+@WORKERS
+def test_the_default_supervisor_refuses_broken_packages_too(
+    pytester: pytest.Pytester, suite: Suite, workers: tuple[str, ...]
+) -> None:
+    local(suite, "unknown", check=WRONG_CHECK)
+    local(suite, "syntax", check="def check_it(:\n")
+    local(suite, "weights", files={"references/eval_rule.md": RULE.replace("1.00", "0.90")})
+    said = refused(pytester, "--agent=nop", "--sandbox=local", *workers)
+    place = "injection/101_skill_usage/task_101"
+    expected = [
+        "ERROR: 3 errors in the selected task packages, so nothing was started:",
+        f"{place}_syntax/references/checks/check_it.py:1: cannot be parsed: invalid syntax",
+        "  fix: correct the Python; checks run with Python 3.11",
+        f"{place}_unknown/references/checks/check_it.py:5: check_done: no checkpoint 'C2' in the rubric (C1)",
+        "  fix: name one of the rubric's, or add the checkpoint to eval_rule.md",
+        f"{place}_weights/references/eval_rule.md:5: the weights sum to 0.9, not to 1.00",
+        "  fix: correct the weights, so that they sum to 1.00",
+    ]
+    assert "\n".join(expected) in said
+    assert "is judged by a model" not in said
+
+
 def test_only_what_is_selected_and_will_run_is_looked_at(pytester: pytest.Pytester, suite: Suite) -> None:
     local(suite, "sound")
     local(suite, "unknown", check=WRONG_CHECK)

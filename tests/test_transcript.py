@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+import time
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_uniclaw.agents.cleaning import MAX_TEXT_CHARACTERS
+from pytest_uniclaw.agents.rollout import read_rollouts
 from pytest_uniclaw.agents.transcript import (
+    CUT,
+    MAX_BLOCKS,
+    MAX_RECORDS,
     MODEL_ERROR,
     complete_last_turn,
     final_answer,
@@ -18,6 +25,7 @@ from pytest_uniclaw.agents.transcript import (
     records_from_messages,
     to_jsonl,
     tool_usage,
+    was_cut,
 )
 
 PNG = base64.b64encode(b"\x89PNG pretend").decode()
@@ -98,6 +106,71 @@ def test_hostile_lines_become_valid_json(line: bytes) -> None:
     assert len(written) < 2_500_000
     json.dumps(tool_usage(records), allow_nan=False)
     final_answer(records).encode()
+
+
+def peak_and_seconds(data: bytes) -> tuple[tuple[dict[str, Any], ...], int, float]:
+    """Normalise and write; return the records, the peak of memory in MiB, and the seconds."""
+    began = time.process_time()
+    tracemalloc.start()
+    try:
+        records = normalise_nanobot(data)
+        to_jsonl(records)
+        return records, tracemalloc.get_traced_memory()[1] >> 20, time.process_time() - began
+    finally:
+        tracemalloc.stop()
+
+
+BLOAT = {
+    "numbers": b'{"role": "assistant", "content": [' + b"1," * 5_000_000 + b"1]}",
+    "texts": b'{"role": "assistant", "content": [' + b'"a",' * 500_000 + b'"a"]}',
+    "calls": b'{"role": "assistant", "tool_calls": [' + b'{"function":{}},' * 100_000 + b"{}]}",
+    "arguments": b'{"role": "assistant", "tool_calls": [{"function": {"arguments": {"a": ['
+    + b"1," * 500_000 + b'1]}}}]}',
+    "value": b'{"role": "assistant", "content": {"a": [' + b"1," * 500_000 + b"1]}}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", BLOAT.values(), ids=BLOAT)
+def test_a_small_file_does_not_become_large_values(line: bytes) -> None:
+    records, peak, seconds = peak_and_seconds(b'{"role": "user", "content": "go"}\n' + line)
+    assert peak < 300
+    assert seconds < 30
+    written = to_jsonl(records)
+    assert len(written) < 1_000_000
+    assert CUT.encode() in written
+    assert was_cut(records)
+    assert len(records[1]["message"]["content"]) <= MAX_BLOCKS + 1
+
+
+def test_cuts_are_counted_in_a_closing_notice() -> None:
+    records, _, _ = peak_and_seconds(BLOAT["texts"])
+    assert len(records[0]["message"]["content"]) == MAX_BLOCKS + 1
+    assert records[0]["message"]["content"][-1] == {"type": "text", "text": CUT}
+    assert records[1] == {"type": "notice", "id": "nanobot-000001", "timestamp": "", "cut": 1}
+    assert was_cut(records)
+    assert not was_cut(normalise_nanobot(SESSION + b"no json\n"))
+
+
+def test_a_session_of_too_many_messages_is_cut() -> None:
+    records = normalise_nanobot(b'{"role": "user", "content": "a"}\n' * (MAX_RECORDS + 5))
+    assert len(records) == MAX_RECORDS + 1
+    assert records[-1]["cut"] == 1
+
+
+def test_texts_of_one_record_are_cut_at_four_mebibytes() -> None:
+    parts = ["y" * MAX_TEXT_CHARACTERS] * 6
+    (record, notice) = records_from_messages([{"role": "user", "content": parts}])
+    assert [len(block["text"]) for block in record["message"]["content"]] == [MAX_TEXT_CHARACTERS] * 4 + [len(CUT)]
+    assert notice["cut"] == 1
+
+
+def test_a_rollout_is_bounded_too(tmp_path: Path) -> None:
+    item = {"type": "message", "role": "assistant", "content": [1] * 200_000}
+    rollout = tmp_path / "rollout-2026-11-30T00-00-00-01a22b6d-4d72-7a21-a2bc-94d4e97a72a7.jsonl"
+    rollout.write_bytes(lines({"type": "response_item", "timestamp": "", "payload": item}))
+    record, notice = read_rollouts(tmp_path)
+    assert len(record["message"]["content"]) == MAX_BLOCKS + 1
+    assert notice["cut"] == 1
 
 
 def test_images_move_out_of_line() -> None:

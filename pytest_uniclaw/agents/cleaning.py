@@ -11,7 +11,7 @@ import math
 import re
 from typing import Any
 
-MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
 """A longer line is counted as broken without being parsed."""
 MAX_TEXT_CHARACTERS = 1_000_000
 """Longer strings are cut, with a note of how much went."""

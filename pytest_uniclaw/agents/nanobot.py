@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
-from pytest_uniclaw.agents.transcript import normalise_nanobot
+from pytest_uniclaw.agents.transcript import normalise_nanobot, read_head
 from pytest_uniclaw.agents.usage import has_tool_call, last_turn, text_of
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import InfraError, SettingsError
@@ -98,7 +98,9 @@ class NanobotAgent:
             "providers": {"custom": {"apiKey": access.key, "apiBase": access.base_url}},
             "agents": {"defaults": defaults},
             "tools": {
-                "restrictToWorkspace": False, "exec": shell, "web": {"search": {"provider": "duckduckgo"}},
+                "restrictToWorkspace": False,
+                "exec": shell,
+                "web": {"search": {"provider": "duckduckgo"}},
                 "ssrfWhitelist": [LOOPBACK],
             },
         }
@@ -132,7 +134,7 @@ class NanobotAgent:
     def read_transcript(self, collected: Path) -> tuple[Record, ...]:
         """Parse the session file, wherever below ``collected`` this release put it."""
         path = _session_file(collected)
-        return normalise_nanobot(path.read_bytes()) if path else ()
+        return normalise_nanobot(read_head(path)) if path else ()
 
     def finish(self, completed: Completed, records: Sequence[Record]) -> Finish:
         """Finished iff nanobot exited 0 and the last turn ends with an answer that is no stand-in for a model error."""

@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
-from pytest_uniclaw.agents.cleaning import clean_text, parse_line
-from pytest_uniclaw.agents.transcript import records_from_messages
+from pytest_uniclaw.agents.cleaning import clean_text
+from pytest_uniclaw.agents.transcript import (
+    MAX_BLOCKS,
+    MAX_BYTES,
+    MAX_RECORDS,
+    Lines,
+    read_head,
+    records_from_messages,
+    was_cut,
+    with_notices,
+)
 from pytest_uniclaw.models.chat import Json
 from pytest_uniclaw.models.player import is_real_user
 
@@ -31,40 +40,33 @@ def read_rollouts(folder: Path) -> tuple[Record, ...]:
 
     The first thread that was begun is the session. Others, of sub-agents, stand before it and bear their thread's id
     as ``agentId``; so the end of the records is always the end of the session. Lines that are no JSON object are
-    counted in one closing record of type ``notice`` with ``brokenLines``.
+    counted in one closing record of type ``notice`` with ``brokenLines``. The bounds of a transcript hold for the
+    threads together; the session is read first.
     """
     files = sorted((path for path in folder.rglob(NAMES) if path.is_file()), key=lambda path: path.name)
-    records: list[Record] = []
-    broken = 0
-    for path in [*files[1:], *files[:1]]:
-        messages, unread = _read(path)
-        broken += unread
+    session: list[Record] = []
+    others: list[Record] = []
+    broken, cut, left = 0, 0, MAX_BYTES
+    for path in files:
+        if left <= 0 or len(session) + len(others) >= MAX_RECORDS:
+            cut += 1
+            break
+        lines = Lines(read_head(path, left), left)
+        left -= len(lines.data)
         thread = _THREAD.fullmatch(path.name)
         agent = {"agentId": thread[1] if thread else clean_text(path.stem, 100)} if path != files[0] else {}
-        found = records_from_messages(messages, prefix=f"codex-{len(records)}" if agent else "codex")
-        records += [record | agent for record in found]
-    if broken:
-        records.append({"type": "notice", "id": f"codex-{len(records):06d}", "timestamp": "", "brokenLines": broken})
-    return tuple(records)
+        found = records_from_messages(messages_of(_items(lines)), f"codex-{len(others)}" if agent else "codex")
+        (others if agent else session).extend(record | agent for record in found if record["type"] == "message")
+        broken, cut = broken + lines.broken, cut + lines.cut + was_cut(found)
+    return with_notices((*others, *session), "codex", broken=broken, cut=cut)
 
 
-def _read(path: Path) -> tuple[list[Json], int]:
-    """Return one thread as chat messages, and the number of its broken lines."""
-    items: list[tuple[Any, Json]] = []
-    broken = 0
-    for line in path.read_bytes().split(b"\n"):
-        if not line.strip():
-            continue
-        try:
-            value = parse_line(line)
-        except ValueError:
-            value = None
-        payload = value.get("payload") if isinstance(value, dict) else None
-        if not isinstance(value, dict):
-            broken += 1
-        elif value.get("type") == "response_item" and isinstance(payload, dict):
-            items.append((value.get("timestamp"), payload))
-    return list(messages_of(items)), broken
+def _items(lines: Iterable[Json]) -> Iterator[tuple[Any, Json]]:
+    """Yield the response items of one thread, each with its timestamp."""
+    for value in lines:
+        payload = value.get("payload")
+        if value.get("type") == "response_item" and isinstance(payload, dict):
+            yield value.get("timestamp"), payload
 
 
 @dataclass
@@ -77,12 +79,12 @@ class _Answer:
     calls: list[Json] = field(default_factory=list)
 
     def take(self, item: Mapping[str, Any], kind: str) -> None:
-        """Add an item of the model."""
+        """Add an item of the model; what is beyond one more than a record's blocks could never be kept."""
         if kind == "message":
-            self.texts += _parts(item.get("content"))
+            self.texts += _parts(item.get("content"))[: MAX_BLOCKS + 1 - len(self.texts)]
         elif kind == "reasoning":
-            self.thoughts += _words(item)
-        else:
+            self.thoughts += _words(item)[: MAX_BLOCKS + 1 - len(self.thoughts)]
+        elif len(self.calls) <= MAX_BLOCKS:
             self.calls.append(_call(item, kind))
 
     def message(self) -> Json:
@@ -102,7 +104,7 @@ def messages_of(items: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[Json
         if kind in _CALLS or kind == "reasoning" or (kind == "message" and item.get("role") == "assistant"):
             answer = answer or _Answer(stamp)
             answer.take(item, kind)
-            if kind in _CALLS:
+            if kind in _CALLS and len(answer.calls) <= MAX_BLOCKS:
                 names[answer.calls[-1]["id"]] = answer.calls[-1]["function"]["name"]
             continue
         if answer and (kind == "message" or kind.endswith("_output")):
@@ -143,8 +145,11 @@ def _user(item: Mapping[str, Any], kind: str) -> Json | None:
 
 
 def _parts(content: Any) -> list[Json]:
-    """Return the parts of a content in the words of the chat wire; what is neither text nor image stays as it is."""
-    found = content if isinstance(content, list) else [content]
+    """Return the parts of a content in the words of the chat wire; what is neither text nor image stays as it is.
+
+    One part more than a record may have tells the reader that there were more.
+    """
+    found = content[: MAX_BLOCKS + 1] if isinstance(content, list) else [content]
     return [_part(part) for part in found if part is not None]
 
 
@@ -165,7 +170,8 @@ def _words(item: Mapping[str, Any]) -> list[str]:
     """Return the words of a reasoning item: its content, else its summary."""
     for name in ("content", "summary"):
         parts = item.get(name)
-        texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+        listed = parts[: MAX_BLOCKS + 1] if isinstance(parts, list) else []
+        texts = [part.get("text") for part in listed if isinstance(part, dict)]
         if words := [text for text in texts if isinstance(text, str) and text]:
             return words
     return []

@@ -4,6 +4,9 @@ A record is ``{"type": "message", "id", "timestamp", "message": {"role", "conten
 ``assistant`` and ``toolResult`` (with ``toolCallId`` and ``toolName``). Blocks are ``text``, ``thinking``,
 ``toolCall`` (``id``, ``name``, ``arguments``) and, in memory only, ``image`` (``mimeType``, base64 ``data``):
 :func:`move_images_out` turns those into files, and :func:`to_jsonl` never writes one.
+
+An executor may write a small file that becomes large values, so everything is bounded before it is built. Where a bound
+cut something, a closing record of type ``notice`` says so with ``cut``, the number of cuts (:func:`was_cut`).
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
@@ -23,9 +29,60 @@ from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_u
 
 MODEL_ERROR = "[Assistant reply unavailable due to model error.]"
 """What nanobot stores in place of an answer when the model failed; such a record gets ``stopReason: error``."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Bytes that are read of an agent's session; what follows is cut."""
+MAX_LINES = 200_000
+MAX_RECORDS = 20_000
+MAX_BLOCKS = 1_000
+"""Blocks of one record."""
+MAX_ALL_BLOCKS = 200_000
+"""Blocks of all records together."""
+MAX_RECORD_TEXT = 4 * 1024 * 1024
+"""Characters of the texts of one record; images do not count."""
+NODE_CHARACTERS = 16
+"""What a JSON value weighs in characters beside its text: ``[[],[],…]`` is short on disk and long in memory."""
+CUT = "[the rest of this message was cut]"
 _DATA_URL = re.compile(r"data:image/([a-z0-9.+-]{1,20});base64,", re.IGNORECASE)
 _EXTENSIONS = {"jpeg": "jpg", "svg+xml": "svg", "x-icon": "ico"}
 _ROLES = {"user": "user", "assistant": "assistant", "tool": "toolResult"}
+
+
+def read_head(path: Path, most: int = MAX_BYTES) -> bytes:
+    """Return at most ``most`` bytes of a file and one more, by which :class:`Lines` knows that there were more."""
+    with path.open("rb") as file:
+        return file.read(most + 1)
+
+
+@dataclass
+class Lines:
+    """The JSON objects of untrusted bytes, one a line, each made when it is asked for. Never raises.
+
+    ``most`` is the number of bytes that are read. After the iteration ``broken`` counts the lines that are no JSON
+    object, and ``cut`` says whether lines were left out.
+    """
+
+    data: bytes
+    most: int = MAX_BYTES
+    broken: int = 0
+    cut: bool = False
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.cut = len(self.data) > self.most
+        data = self.data[: self.data.rfind(b"\n", 0, self.most) + 1] if self.cut else self.data
+        for number, line in enumerate(BytesIO(data)):
+            if number == MAX_LINES:
+                self.cut = True
+                return
+            if not line.strip():
+                continue
+            try:
+                value = parse_line(line.rstrip(b"\n"))
+            except ValueError:
+                value = None
+            if isinstance(value, dict):
+                yield value
+            else:
+                self.broken += 1
 
 
 def normalise_nanobot(data: bytes) -> tuple[Record, ...]:
@@ -34,39 +91,76 @@ def normalise_nanobot(data: bytes) -> tuple[Record, ...]:
     Metadata and system lines are dropped; lines that are no JSON object are counted in one closing record of type
     ``notice`` with ``brokenLines``.
     """
-    messages: list[Mapping[str, Any]] = []
-    broken = 0
-    for line in data.split(b"\n"):
-        if not line.strip():
-            continue
-        try:
-            value = parse_line(line)
-        except ValueError:
-            broken += 1
-            continue
-        if not isinstance(value, dict):
-            broken += 1
-        elif value.get("_type") is None:
-            messages.append(value)
-    records = records_from_messages(messages, prefix="nanobot")
-    if not broken:
+    lines = Lines(data)
+    records = records_from_messages((value for value in lines if value.get("_type") is None), prefix="nanobot")
+    return with_notices(records, "nanobot", broken=lines.broken, cut=int(lines.cut))
+
+
+def with_notices(records: tuple[Record, ...], prefix: str, *, broken: int = 0, cut: int = 0) -> tuple[Record, ...]:
+    """Return records and a closing notice of broken lines and of cuts, if there were any."""
+    facts = {name: count for name, count in (("brokenLines", broken), ("cut", cut)) if count}
+    if not facts:
         return records
-    notice = {"type": "notice", "id": f"nanobot-{len(records):06d}", "timestamp": "", "brokenLines": broken}
-    return (*records, notice)
+    return (*records, {"type": "notice", "id": f"{prefix}-{len(records):06d}", "timestamp": "", **facts})
+
+
+def was_cut(records: Iterable[Record]) -> bool:
+    """Whether a bound of this module cut something of the records."""
+    return any(record.get("type") == "notice" and bool(record.get("cut")) for record in records)
 
 
 def records_from_messages(messages: Iterable[Mapping[str, Any]], prefix: str = "message") -> tuple[Record, ...]:
     """Make records of chat-completions messages, as an agent stores them or as the exchange log holds them.
 
-    Ids are ``<prefix>-%06d``; messages without content and those of other roles are dropped.
+    Ids are ``<prefix>-%06d``; messages without content and those of other roles are dropped. Messages beyond the bounds
+    are not taken from the iterable at all.
     """
     records: list[Record] = []
+    cut, left = 0, MAX_ALL_BLOCKS
     for message in messages:
         role = _ROLES.get(str(message.get("role")))
-        blocks = _blocks(message, role) if role else []
-        if role and blocks:
+        if not role:
+            continue
+        if len(records) == MAX_RECORDS or left <= 0:
+            cut += 1
+            break
+        blocks, cuts = _bounded(_blocks(message, role), min(left, MAX_BLOCKS))
+        cut += cuts
+        left -= len(blocks)
+        if blocks:
             records.append(_record(message, role, blocks, f"{prefix}-{len(records):06d}"))
-    return tuple(records)
+    return with_notices(tuple(records), prefix, cut=cut)
+
+
+def _bounded(found: Iterator[Record], most: int) -> tuple[list[Record], int]:
+    """Take the blocks of one record within its bounds; return them and the number of cuts (0 or 1).
+
+    A cut ends in a text block that says so.
+    """
+    blocks: list[Record] = []
+    room = MAX_RECORD_TEXT
+    for block in found:
+        room -= 0 if _is_image(block) else weight(block, room)
+        if len(blocks) == most or room < 0:
+            return [*blocks, {"type": "text", "text": CUT}], 1
+        blocks.append(block)
+    return blocks, int(any(CUT in (block.get("text"), block.get("arguments", {}).get("_raw")) for block in blocks))
+
+
+def weight(value: Any, most: int) -> int:
+    """Return how many characters a JSON value weighs; the count ends above ``most``."""
+    total, waiting = 0, [value]
+    while waiting and total <= most:
+        item = waiting.pop()
+        total += NODE_CHARACTERS
+        if isinstance(item, str):
+            total += len(item)
+        elif isinstance(item, dict):
+            total += sum(map(len, item))
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+    return total
 
 
 def _record(message: Mapping[str, Any], role: str, blocks: list[Record], identity: str) -> Record:
@@ -96,18 +190,17 @@ def _timestamp(value: Any) -> Any:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
-def _blocks(message: Mapping[str, Any], role: str) -> list[Record]:
-    blocks: list[Record] = []
+def _blocks(message: Mapping[str, Any], role: str) -> Iterator[Record]:
+    """Yield the blocks of a message, each made when it is asked for: who asks holds the bounds."""
     thinking = message.get("reasoning_content")
     if role == "assistant" and isinstance(thinking, str) and thinking.strip():
-        blocks.append({"type": "thinking", "thinking": clean_text(thinking)})
+        yield {"type": "thinking", "thinking": clean_text(thinking)}
     content = message.get("content")
     parts = content if isinstance(content, list) else [content]
-    blocks.extend(block for part in parts if (block := _block(part)))
+    yield from (block for part in parts if (block := _block(part)))
     calls = message.get("tool_calls")
     if role == "assistant" and isinstance(calls, list):
-        blocks.extend(block for call in calls if (block := _tool_call(call)))
-    return blocks
+        yield from (block for call in calls if (block := _tool_call(call)))
 
 
 def _block(part: Any) -> Record | None:
@@ -117,7 +210,7 @@ def _block(part: Any) -> Record | None:
     if isinstance(part, str):
         return _text_or_image(part)
     if not isinstance(part, dict):
-        return {"type": "text", "text": clean_text(json.dumps(clean(part), ensure_ascii=False))}
+        return _json_text(part)
     if part.get("type") == "image_url":
         source = part.get("image_url")
         url = source.get("url") if isinstance(source, dict) else source
@@ -125,7 +218,14 @@ def _block(part: Any) -> Record | None:
     for key in ("text", "content", "refusal"):
         if isinstance(part.get(key), str):
             return _text_or_image(part[key]) if part[key] else None
-    return {"type": "text", "text": clean_text(json.dumps(clean(part), ensure_ascii=False))}
+    return _json_text(part)
+
+
+def _json_text(value: Any) -> Record:
+    """A text block that shows a JSON value, or says that it is too large to be shown."""
+    if weight(value, MAX_RECORD_TEXT) > MAX_RECORD_TEXT:
+        return {"type": "text", "text": CUT}
+    return {"type": "text", "text": clean_text(json.dumps(clean(value), ensure_ascii=False))}
 
 
 def _text_or_image(text: str) -> Record:
@@ -143,7 +243,9 @@ def _tool_call(call: Any) -> Record | None:
         return None
     raw = function.get("arguments")
     arguments: Any = raw
-    if isinstance(raw, str):
+    if weight(raw, MAX_RECORD_TEXT) > MAX_RECORD_TEXT:
+        arguments = {"_raw": CUT}
+    elif isinstance(raw, str):
         try:
             arguments = parse_line(raw.encode("utf-8", "replace"))
         except ValueError:
@@ -195,6 +297,7 @@ def to_jsonl(records: Sequence[Record]) -> bytes:
 
 
 __all__ = [
-    "MODEL_ERROR", "complete_last_turn", "final_answer", "move_images_out", "normalise_nanobot",
-    "records_from_messages", "to_jsonl", "tool_usage",
+    "CUT", "MAX_BLOCKS", "MAX_BYTES", "MAX_RECORDS", "MODEL_ERROR", "Lines", "complete_last_turn", "final_answer",
+    "move_images_out", "normalise_nanobot", "read_head", "records_from_messages", "to_jsonl", "tool_usage", "was_cut",
+    "with_notices",
 ]  # fmt: skip

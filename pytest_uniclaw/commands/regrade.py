@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +13,16 @@ from typing import Any
 
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.errors import SettingsError
-from pytest_uniclaw.extensions import asks_model, load_provider
+from pytest_uniclaw.extensions import load_provider
 from pytest_uniclaw.models.client import GatewayAddress, start_gateway
 from pytest_uniclaw.options import DEFAULT_FILES
 from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.regrade import Regrading, regrade_attempt
 from pytest_uniclaw.report.stored import records_of_run
-from pytest_uniclaw.rolecheck import supervisor_of
+from pytest_uniclaw.rolecheck import check_supervisor, supervisor_of
 from pytest_uniclaw.session import providers_of, tuning_of
 from pytest_uniclaw.settings import Settings, resolve
+from pytest_uniclaw.status import is_judged
 from pytest_uniclaw.store import attempts_of, find_run, new_run
 from pytest_uniclaw.task import Task, load_task
 from pytest_uniclaw.terminal import report_lines
@@ -61,8 +63,11 @@ def run(options: argparse.Namespace) -> int:
     _refuse_unknown(work, tasks, source)
     name = f"{new_run()}-regrade"
     target = settings.runs_dir / name
+    judged = [tasks[task_id] for task_id in dict.fromkeys(attempt.task_id for _, attempt in work)]
+    asks = [check_supervisor(task, settings, "--supervisor-model") for task in judged]
     with ExitStack() as stack:
-        gateway = _start(settings, name, target, [tasks[a.task_id] for _, a in work], stack)
+        stack.callback(_remove_empty, target)
+        gateway = _start(settings, name, target, stack, needs_model=any(asks))
 
         def judge(item: tuple[Path, Attempt]) -> str:
             stored, attempt = item
@@ -71,8 +76,7 @@ def run(options: argparse.Namespace) -> int:
             directory = target / stored.relative_to(source)
             directory.mkdir(parents=True)
             new = regrade_attempt(regrading, task, stored, attempt, directory)
-            before, after = (f"{a.score:.2f} {a.status}" for a in (attempt, new))
-            return f"{attempt.task_id} {attempt.agent}: {before} -> {after}"
+            return f"{attempt.task_id} {attempt.agent}: {_shown(attempt)} -> {_shown(new)}"
 
         with ThreadPoolExecutor(max_workers=max(1, options.workers)) as pool:
             for number, line in enumerate(pool.map(judge, work), start=1):
@@ -104,18 +108,32 @@ def _refuse_unknown(work: list[tuple[Path, Attempt]], tasks: dict[str, Task], so
         )
 
 
-def _start(settings: Settings, name: str, target: Path, tasks: list[Task], stack: ExitStack) -> GatewayAddress | None:
+def _shown(attempt: Attempt) -> str:
+    """Return score and status; no score where the attempt is not judged."""
+    score = f"{attempt.score:.2f}" if is_judged(attempt.status, attempt.protocol) else "-"
+    return f"{score} {attempt.status}"
+
+
+def _remove_empty(target: Path) -> None:
+    """Remove a run directory without any attempt: it would look like a run in which nothing was to be done."""
+    if target.is_dir() and not any(True for _ in attempts_of(target)):
+        shutil.rmtree(target)
+
+
+def _start(
+    settings: Settings, name: str, target: Path, stack: ExitStack, *, needs_model: bool
+) -> GatewayAddress | None:
     """Start what the regrade needs: the reaper for its containers, a gateway where a model is asked."""
+    providers, tuning = providers_of(settings), tuning_of(settings)
+    load_provider(settings.sandbox)
     target.mkdir(parents=True)
     if settings.sandbox == "docker":
         from pytest_uniclaw.sandbox.reaper import start_reaper
 
         stack.callback(start_reaper(name).close)
-    if not any(asks_model(supervisor_of(task, settings), task) for task in tasks):
+    if not needs_model:
         return None
-    process = start_gateway(
-        target / "models", providers_of(settings), tuning=tuning_of(settings), scratch=scratch_prefix(name)
-    )
+    process = start_gateway(target / "models", providers, tuning=tuning, scratch=scratch_prefix(name))
     stack.callback(process.close)
     return process.address
 

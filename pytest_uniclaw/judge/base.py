@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_uniclaw.agents.base import Record
+from pytest_uniclaw.errors import SimulatorError
 from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.models.chat import Json
 from pytest_uniclaw.models.chat_client import Reply
@@ -185,6 +186,10 @@ class Scene:
     provider: SandboxProvider | None = None
     owner: Owner | None = None
     roles: Roles | None = None
+
+
+class UserRefused(SimulatorError):
+    """The provider of the simulated user refuses what a request holds: what the agent wrote is filtered or too long."""
 
 
 class Simulator(Protocol):

@@ -81,7 +81,8 @@ class CheckReport:
             return replace(later, malformed=self.malformed + later.malformed)
         retried = {node: result for node, result in (later.results or {}).items() if node in self.unsettled}
         return replace(
-            self, results={**(self.results or {}), **retried},
+            self,
+            results={**(self.results or {}), **retried},
             integrity=tuple(dict.fromkeys((*self.integrity, *later.integrity))),
             malformed=self.malformed + later.malformed,
         )
@@ -206,8 +207,12 @@ def _judgement(identity: str, result: Result | None, problem: str) -> Judgement:
         fraction = 1.0 if result.award is None else result.award
     state = State.MET if fraction == 1.0 else State.UNMET if fraction == 0.0 else State.PARTIAL
     return Judgement(
-        checkpoint=identity, state=state, fraction=fraction, rationale=result.message or _default(state, fraction),
-        evidence=(Quote(path=f"references/checks/{result.node}"),), flags=_result_flags(result),
+        checkpoint=identity,
+        state=state,
+        fraction=fraction,
+        rationale=result.message or _default(state, fraction),
+        evidence=(Quote(path=f"references/checks/{result.node}"),),
+        flags=_result_flags(result),
     )
 
 
@@ -236,7 +241,8 @@ def _fatal(report: CheckReport) -> tuple[tuple[str, ...], list[str]]:
 def _strangers(report: CheckReport, rubric: Rubric) -> list[str]:
     known = {"checkpoint": {c.id for c in rubric.checkpoints}, "cap": {c.id for c in rubric.caps}}
     return [
-        f"{n.node}: eval_rule.md has no {n.kind} {n.id}" for n in report.nodes or ()
+        f"{n.node}: eval_rule.md has no {n.kind} {n.id}"
+        for n in report.nodes or ()
         if n.kind in known and n.id not in known[n.kind]
     ]
 

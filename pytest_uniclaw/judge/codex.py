@@ -119,7 +119,7 @@ class CodexSupervisor(ModelSupervisor):
     def _ask(self, program: Program, first: str, examiner: Examiner) -> Assessment:
         """Ask until an answer is accepted, or ``limits.reasks`` times again. Raises GradingError and InfraError."""
         until = time.monotonic() + self.limits.seconds
-        message = first
+        message, errors = first, list[str]()
         for left in range(self.limits.reasks, -1, -1):
             try:
                 text = program.answer(message, until - time.monotonic(), self.limits.call_seconds)
@@ -127,7 +127,8 @@ class CodexSupervisor(ModelSupervisor):
             except Rejected as rejected:
                 if not left or time.monotonic() >= until:
                     asked = self.limits.reasks - left
-                    return cast(Assessment, settle(rejected, f"after {asked} re-asks"))
+                    return cast(Assessment, settle(rejected, f"after {asked} re-asks", errors))
+                errors += rejected.errors
                 message = reask(rejected)
         raise AssertionError("the last answer is accepted or settled")
 

@@ -27,6 +27,8 @@ IMAGES = "Attached image(s) from tool result"
 CALLS_AT_ONCE = 16
 """Tool calls of one message that are answered."""
 ERRORS_SHOWN = 20
+REASON_CHARACTERS = 600
+"""Characters of errors in the reason of a conversation without an answer."""
 
 T = TypeVar("T")
 
@@ -87,11 +89,16 @@ def reask(rejected: Rejected) -> str:
     return f"{REASK} The answer cannot be used:\n{errors}\nSubmit the whole answer again, corrected."
 
 
-def settle(rejected: Rejected, why: str) -> object:
-    """Return what an unusable answer that is not asked for again is worth. Raises GradingError for nothing."""
+def settle(rejected: Rejected, why: str, earlier: Sequence[str] = ()) -> object:
+    """Return what an unusable answer that is not asked for again is worth.
+
+    ``earlier`` are the errors of the answers before it, oldest first. Raises GradingError for nothing, with all errors.
+    """
     if rejected.otherwise is not None:
         return rejected.otherwise
-    raise GradingError(f"the model gave no usable answer ({why}): {'; '.join(rejected.errors[:ERRORS_SHOWN])}")
+    errors = "; ".join(dict.fromkeys((*earlier, *rejected.errors)))
+    shown = errors if len(errors) <= REASON_CHARACTERS else errors[: REASON_CHARACTERS - 1] + "…"
+    raise GradingError(f"the model gave no usable answer ({why}): {shown}")
 
 
 class _Conversation(Generic[T]):
@@ -103,6 +110,7 @@ class _Conversation(Generic[T]):
         self._tools, self._final = list(tools), final
         self._offered = [tool["function"]["name"] for tool in tools]
         self._messages = messages
+        self._errors: list[str] = []
         self._until = time.monotonic() + limits.seconds
         self._calls = self._tokens = self._characters = self._images = self._reasks = 0
 
@@ -117,14 +125,15 @@ class _Conversation(Generic[T]):
                 return self._accept(self._payload(reply))
             except Rejected as rejected:
                 if self._reasks == self._limits.reasks:
-                    return cast(T, settle(rejected, f"after {self._reasks} re-asks"))
+                    return cast(T, settle(rejected, f"after {self._reasks} re-asks", self._errors))
                 self._reasks += 1
+                self._errors += rejected.errors
                 self._reask(calls, rejected)
         self._messages.append({"role": "user", "content": f"{REASK} {spent}. {_SUBMIT_NOW.format(name=self._name)}"})
         try:
             return self._accept(self._payload(self._ask([self._final])))
         except Rejected as rejected:
-            return cast(T, settle(rejected, spent))
+            return cast(T, settle(rejected, spent, self._errors))
 
     @property
     def _name(self) -> str:
@@ -147,7 +156,7 @@ class _Conversation(Generic[T]):
         try:
             reply = self._chat.complete(self._messages, tools=tools, seconds=self._limits.call_seconds)
         except ModelRefused as error:
-            raise GradingError(str(error)) from None
+            raise GradingError(str(error)) from error
         self._tokens += (reply.input_tokens or 0) + (reply.output_tokens or 0)
         self._messages.append(_sendable(reply.message))
         return reply

@@ -19,9 +19,7 @@ TOTAL_BYTES = 2 * 1024 * 1024
 def fingerprints_of(task: Task) -> HiddenFingerprints:
     """Return the fingerprints of a task's references, less what its public request says. Raises TaskError."""
     references = open_hidden(task, HiddenFolder.REFERENCES, Reader.SUPERVISOR)
-    public = "\n".join(
-        [task.task_id, task.category, task.prompt, task.snapshot_prompt, *task.sources, *task.skills]
-    )
+    public = "\n".join([task.task_id, task.category, task.prompt, task.snapshot_prompt, *task.sources, *task.skills])
     return HiddenFingerprints.build(_hidden_texts(references), public)
 
 

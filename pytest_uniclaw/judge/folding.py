@@ -18,6 +18,8 @@ _SPELLED = re.compile(r"(?<![^\W_])[^\W_](?=([\s\-_.·•*~|/,:]{1,3}))(?:\1[^\W
 """Single letters or digits with the same separator between all of them."""
 _NO_LETTER = re.compile(r"[\W_]+")
 _LONG = re.compile(r"[!-~]{256}")
+EXPANSION = 4
+"""Characters that one character may become; what stands for more, such as a phrase in one ligature, is a space."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _LOOKALIKES = dict(
     zip(
@@ -51,6 +53,8 @@ class _Plain(_Visible):
             return None
         if unicodedata.category(character) == "Nd":
             return str(unicodedata.digit(character))
+        if len(unicodedata.normalize("NFKD", character)) > EXPANSION:
+            return " "
         return _LOOKALIKES.get(character) or super()._found(code)
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from pytest_uniclaw.errors import SimulatorError
-from pytest_uniclaw.judge.base import Scene, Simulator
+from pytest_uniclaw.judge.base import Scene, Simulator, UserRefused
 from pytest_uniclaw.judge.fingerprints import HiddenFingerprints
 from pytest_uniclaw.judge.rewriter import Review, neutral_line, review
 
 ASKED_AGAIN = "asked again"
 """The decision to have the simulator write another message."""
+
+REFUSED = "fallback:refused"
+"""The decision for a neutral line because the simulator's provider refused what the agent wrote or delivered."""
 
 
 @runtime_checkable
@@ -25,7 +28,7 @@ class Reviser(Protocol):
 
 @dataclass(frozen=True)
 class FollowUpText:
-    """What the simulator wrote, the message that is sent, and every decision by its kind."""
+    """What the simulator wrote (an empty text where it was refused), the message that is sent, and every decision."""
 
     candidates: tuple[str, ...]
     message: str
@@ -36,10 +39,15 @@ def write_follow_up(simulator: Simulator, scene: Scene, hidden: HiddenFingerprin
     """Return the next message for the executor.
 
     A candidate that leaks, or of which nothing is left, is asked for again once where the simulator can do that; when
-    the second one leaks as well, a neutral line is sent. Raises SimulatorError when there is no candidate, and what
-    the simulator raises of infrastructure.
+    the second one leaks as well, a neutral line is sent. So it is when the provider refuses what the scene holds:
+    the agent must not be able to end a judged attempt by what it writes. Raises SimulatorError when there is no
+    candidate for another reason, and what the simulator raises of infrastructure.
     """
-    first = simulator.reply(scene)
+    try:
+        first = simulator.reply(scene)
+    except UserRefused:
+        line = neutral_line(hidden=hidden, language=scene.view.language, history=scene.history)
+        return FollowUpText(("",), line, (REFUSED,))
     found = _review(first, scene, hidden)
     if not isinstance(simulator, Reviser) or not (found.leaks or not found.message):
         return _settled((first,), found, (), scene, hidden)

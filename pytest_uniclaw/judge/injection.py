@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,13 @@ FLAGS = 20
 """Most files that are flagged."""
 PASSAGE_CHARACTERS = 600
 """Longest piece of text that is taken as one statement."""
+
+COMMENT_CHARACTERS = 2000
+"""Longest comment that is looked at."""
+SCANNED_FILE, SCANNED = 1 << 18, 1 << 20
+"""Characters that are looked through of one file and in all; a quote is looked at wherever it stands."""
+EXEMPTED = 2000
+"""Passages of a file that are compared with the task's own words; further ones are taken as the executor's."""
 
 NEAR = 160
 """How far from the one addressed an order about grades may stand, in characters."""
@@ -91,7 +99,8 @@ _WANTED_ZH = re.compile(
     r"满分|最高分|高分|全对|(?:判|给|请|直接|视为|应|必须|予以|算|输出|写成|按)[^。！？]{0,10}(?:通过|合格|达成|满足|全对|完整|完成)|"
     r"不扣分|不要扣|不影响得分|加分|1\.0|100分|无需核实|不必核实|无需检查"
 )
-_COMMENT = re.compile(r"<!--(.{0,2000}?)-->|/\*(.{0,2000}?)\*/", re.DOTALL)
+_MARKER = re.compile(r"<!--|-->|/\*|\*/")
+_CLOSES = {"-->": "<!--", "*/": "/*"}
 _COMMENT_WORDS = re.compile(
     rf"\b{_GRADER}\b|\brubric|\bcheckpoint|\bscor(?:e|ing)\b|\bgrad(?:e|ing)\b|\bverdict\b|评分|评审|满分|检查点|裁判|打分"
 )
@@ -137,20 +146,44 @@ def scan(texts: Iterable[tuple[str, str]], task: str = "") -> Suspicion:
     known = fold(task)
     passages: dict[str, tuple[str, ...]] = {}
     rest: dict[str, str] = {}
-    for path, text in texts:
-        pieces = list(_passages(text))
-        directed = [_is_hiding(piece) or is_directed(piece) for piece in pieces]
-        comments = [fold(comment) for comment in _comments(text)]
-        found = [fold(piece) for piece, hit in zip(pieces, directed, strict=True) if hit] + comments
-        if is_directed(path):
+    left = SCANNED
+    for path, whole in texts:
+        text = whole[: min(SCANNED_FILE, left)]
+        left -= len(text)
+        found, clean = _scan_text(text)
+        if is_directed(path[-PASSAGE_CHARACTERS:]):
             found.append(fold(path))
-        if found := [passage for passage in found if passage not in known]:
-            clean = " ".join(fold(piece) for piece, hit in zip(pieces, directed, strict=True) if not hit)
-            for comment in comments:
-                clean = clean.replace(comment, " ")
+        if found := _not_known(found, known):
             passages[path] = (*passages.get(path, ()), *found)
             rest[path] = f"{rest.get(path, '')} {clean}"
     return Suspicion(passages, rest, known)
+
+
+def _scan_text(text: str) -> tuple[list[str], str]:
+    """Return the passages of a text that address the judge, and the rest of it, all folded. Takes linear time."""
+    spans = [(start, end) for start, end in _comments(text) if _is_directed_comment(text[start:end])]
+    hits = {piece: _is_hiding(piece) or is_directed(piece) for piece in dict.fromkeys(_passages(text))}
+    found = [fold(piece) for piece, hit in hits.items() if hit] + [fold(text[start:end]) for start, end in spans]
+    if not found:
+        return [], ""
+    pieces = [piece for piece in _passages(_without(text, spans)) if not hits.get(piece)]
+    return found, " ".join(map(fold, pieces))
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    """Return a text with a space in place of each span."""
+    parts, at = [], 0
+    for start, end in sorted(spans):
+        if start >= at:
+            parts.append(text[at:start])
+        at = max(at, end)
+    return " ".join([*parts, text[at:]])
+
+
+def _not_known(found: list[str], known: str) -> list[str]:
+    """Leave out what the task says itself, and what stands there twice."""
+    distinct = list(dict.fromkeys(found))
+    return [passage for passage in distinct[:EXEMPTED] if passage not in known] + distinct[EXEMPTED:]
 
 
 def is_directed(text: str) -> bool:
@@ -190,11 +223,24 @@ def _is_hiding(text: str) -> bool:
     return len(_HIDING.findall(plain)) >= 2
 
 
-def _comments(text: str) -> Iterator[str]:
-    for groups in _COMMENT.findall(text):
-        comment = "".join(groups)
-        if is_directed(comment) or (_COMMENT_WORDS.search(fold(comment)) and _ORDERS.search(fold(comment))):
-            yield comment
+def _comments(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of what stands between comment markers, in one pass; each kind of marker by itself."""
+    opened: dict[str, deque[int]] = {opening: deque() for opening in _CLOSES.values()}
+    for marker in _MARKER.finditer(text):
+        if marker[0] in opened:
+            opened[marker[0]].append(marker.end())
+            continue
+        starts = opened[_CLOSES[marker[0]]]
+        while starts and marker.start() - starts[0] > COMMENT_CHARACTERS:
+            starts.popleft()
+        if starts:
+            yield starts[0], marker.start()
+        starts.clear()
+
+
+def _is_directed_comment(comment: str) -> bool:
+    folded = fold(comment)
+    return is_directed(comment) or bool(_COMMENT_WORDS.search(folded) and _ORDERS.search(folded))
 
 
 def _passages(text: str) -> Iterator[str]:

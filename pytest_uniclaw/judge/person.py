@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytest_uniclaw.errors import GradingError, ModelRefused, SandboxLost, SimulatorError, TaskError
-from pytest_uniclaw.judge.base import Scene
+from pytest_uniclaw.judge.base import Scene, UserRefused
 from pytest_uniclaw.judge.conversation import REASK, Limits, converse, enclose
 from pytest_uniclaw.judge.phrases import explained, phrases
 from pytest_uniclaw.judge.rewriter import CHARACTERS
@@ -33,6 +33,8 @@ from pytest_uniclaw.sandbox.base import Workspace, WorkspaceJob
 
 VERSION = "1"
 TOOL = "say_to_agent"
+PROVOKED = frozenset({"content_filter", "context_length"})
+"""Classes of refusals that come of what the request holds, and so of what the agent wrote."""
 MODES = ("silent", "nudge", "instruction")
 FILES_SHOWN = 40
 """How many delivered files the first message names."""
@@ -105,7 +107,8 @@ class ModelSimulator:
 
         A workspace that dies is opened once more; when it dies again the user looks at nothing, for what lies in it is
         the executor's. Raises SimulatorError for a handoff that asks for no message and when no usable answer could be
-        had, InfraError for what the provider or the engine did not do.
+        had (UserRefused where the provider refused what the request holds), InfraError for what the provider or the
+        engine did not do.
         """
         if scene.handoff.verdict != "continue":
             raise SimulatorError(f"{scene.view.task_id}: no user message follows the verdict {scene.handoff.verdict}")
@@ -139,7 +142,8 @@ class ModelSimulator:
                     earlier=earlier,
                 )  # fmt: skip
         except (GradingError, ModelRefused, TaskError) as error:
-            raise SimulatorError(f"{scene.view.task_id}: the simulated user did not answer: {error}") from None
+            kind = UserRefused if _is_provoked(error) else SimulatorError
+            raise kind(f"{scene.view.task_id}: the simulated user did not answer: {error}") from None
         return said.message.strip() if said.mode != "silent" else please_go_on(scene)
 
     def _system(self, scene: Scene) -> str:
@@ -147,6 +151,11 @@ class ModelSimulator:
         return Template(_prompt("user")).substitute(
             language=_LANGUAGES[scene.view.language], policy=policy, tool=TOOL, characters=CHARACTERS
         )
+
+
+def _is_provoked(error: Exception) -> bool:
+    refused = error if isinstance(error, ModelRefused) else error.__cause__
+    return isinstance(refused, ModelRefused) and refused.call_class in PROVOKED
 
 
 @contextmanager

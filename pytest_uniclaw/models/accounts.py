@@ -13,6 +13,8 @@ from pytest_uniclaw.models.prices import Price
 
 DEFAULT_OUTPUT_TOKENS = 4096
 """Output tokens that are reserved for a request which sets no limit of its own."""
+ORDINARY_INPUT_TOKENS = 32_768
+"""Of a call's input, what counts when the question is whether the session's money is spent."""
 BYTES_PER_TOKEN = 3
 """Of a request as JSON: on the safe side for prose and code in English and Chinese."""
 IMAGE_TOKENS = 1600
@@ -35,14 +37,18 @@ class Estimate:
         """Return its USD, None where the price is unknown."""
         return price.cost({"input_tokens": self.input_tokens, "output_tokens": self.output_tokens})
 
+    def ordinary(self) -> Estimate:
+        """The same call, no larger than a default-size one."""
+        return Estimate(min(self.input_tokens, ORDINARY_INPUT_TOKENS), min(self.output_tokens, DEFAULT_OUTPUT_TOKENS))
+
 
 def estimate(body: Json, size: int) -> Estimate:
-    """Return what a chat request of ``size`` bytes may take."""
+    """Return what a chat request of ``size`` bytes may take; of its two output limits the larger counts."""
     images, image_bytes = _images(body.get("messages"))
     limits = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
-    stated = next((n for n in limits if isinstance(n, int) and not isinstance(n, bool) and n >= 0), None)
+    stated = [n for n in limits if isinstance(n, int) and not isinstance(n, bool) and n >= 0]
     sent = max(0, size - image_bytes) // BYTES_PER_TOKEN + images * IMAGE_TOKENS
-    return Estimate(sent, DEFAULT_OUTPUT_TOKENS if stated is None else stated)
+    return Estimate(sent, max(stated, default=DEFAULT_OUTPUT_TOKENS))
 
 
 def _images(messages: Any) -> tuple[int, int]:
@@ -62,28 +68,41 @@ class Treasury:
         self._known = 0.0
         self._unknown_calls = 0
         self._held = 0.0
+        self._kept = 0.0
         self._stopped = False
 
-    def hold(self, usd: float) -> None:
-        """Reserve money. Raises CallFailed of class ``session_budget`` when it is not there."""
-        if self._cap is not None and self._known + self._held + usd > self._cap:
+    def hold(self, usd: float, ordinary: float | None = None, own: float = 0.0) -> None:
+        """Reserve money for a call in flight.
+
+        ``ordinary`` is what the call would take at no more than default size, ``own`` what the same grant holds for
+        other calls. Raises CallFailed when the money is not there: ``session_budget`` when the session is spent, which
+        stops it, and when only calls of others are in the way of an ordinary one; else ``budget``, for then the size
+        of the grant's own calls is what does not fit, and an executor must not end the session by what it asks for.
+        """
+        if self._cap is None or self._known + self._kept + self._held + usd <= self._cap:
+            self._held += usd
+            return
+        least, settled = usd if ordinary is None else ordinary, self._known + self._kept
+        money = _money(self._known, self._kept + self._held, usd)
+        if settled + least > self._cap:
             self._stopped = True
-            text = f"the session's cost cap of {self._cap:g} USD is reached ({_money(self._known, self._held, usd)})"
-            raise CallFailed(CallClass.SESSION_BUDGET, 403, text)
-        self._held += usd
+        elif usd > least or settled + own + usd > self._cap:
+            raise _over(f"this call does not fit into what is left of the session's {self._cap:g} USD ({money})")
+        text = f"the session's cost cap of {self._cap:g} USD is reached ({money})"
+        raise CallFailed(CallClass.SESSION_BUDGET, 403, text)
 
     def settle(self, held: float, cost: float | None, guess: float) -> None:
         """Put ``cost`` in the place of what was held; while it is unknown, ``guess`` stays held for good."""
+        self._held -= held
         if cost is None:
             self._unknown_calls += 1
-            self._held += guess - held
+            self._kept += guess
         else:
             self._known += cost
-            self._held -= held
 
     def spend(self) -> Spend:
         """The state for the controller."""
-        reserved = max(0.0, self._held)  # sums of floats may end a hair below zero
+        reserved = max(0.0, self._held + self._kept)  # sums of floats may end a hair below zero
         stopped = self._stopped or (self._cap is not None and self._known + reserved > self._cap)
         return Spend(
             known_usd=round(self._known, 10), unknown_calls=self._unknown_calls, reserved_usd=round(reserved, 10),
@@ -115,7 +134,7 @@ class Account:
         if request.max_cost_usd is not None and self._usd + self._held_usd + usd > request.max_cost_usd:
             used = _money(self._usd, self._held_usd, usd)
             raise _over(f"the budget of {request.max_cost_usd:g} USD is used up ({used})")
-        self._treasury.hold(usd)
+        self._treasury.hold(usd, wanted.ordinary().cost(self.price) or 0.0, self._held_usd)
         self._calls += 1
         self._held_tokens += wanted.tokens
         self._held_usd += usd

@@ -10,7 +10,7 @@ between requests: what refers to a stored response is refused.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +56,8 @@ class Extras:
 
     def of(self, call_id: str) -> Json:
         """The fields to add to a call."""
-        return {"extra_content": self._kept[call_id]} if call_id in self._kept else {}
+        kept = self._kept.get(call_id)
+        return {} if kept is None else {"extra_content": kept}
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ class _Conversation:
         self._toolbox = toolbox
         self._extras = extras
         self._parts: list[Json | _Answer] = []
+        self._open: dict[str, list[tuple[_Answer, deque[int]]]] = {}
 
     def read(self, instructions: Any, given: Any) -> None:
         """Take a request's words in. Raises CallFailed for what is no input."""
@@ -228,18 +230,24 @@ class _Conversation:
         answer = self._answer()
         answer.calls.append({"id": call_id, "type": "function", "function": function} | self._extras.of(call_id))
         answer.results.append(None)
+        waiting = self._open.setdefault(call_id, [])
+        if not waiting or waiting[-1][0] is not answer:
+            waiting.append((answer, deque()))
+        waiting[-1][1].append(len(answer.calls) - 1)
 
     def _result(self, where: str, item: Json) -> None:
         call_id, parts = item.get("call_id"), self._content({"content": item.get("output")})
         pictures = [part for part in parts if part["type"] != "text"]
         text = _text_of(parts) or (_PICTURE_ONLY if pictures else "")
         self._close()
-        for answer in reversed([part for part in self._parts if isinstance(part, _Answer)]):
-            for index, call in enumerate(answer.calls):
-                if call["id"] == call_id and answer.results[index] is None:
-                    answer.results[index] = {"role": "tool", "tool_call_id": call_id, "content": text}
-                    answer.pictures += pictures
-                    return
+        waiting = self._open.get(call_id, []) if isinstance(call_id, str) else []
+        if waiting:
+            answer, places = waiting[-1]
+            answer.results[places.popleft()] = {"role": "tool", "tool_call_id": call_id, "content": text}
+            answer.pictures += pictures
+            if not places:
+                waiting.pop()
+            return
         words: Json = {"type": "text", "text": f"{ORPHAN}\n{text}"}
         self._add({"role": "user", "content": _simple([words, *pictures])})
 
@@ -276,8 +284,10 @@ class _Conversation:
 
 
 def _part(part: Any) -> Json | None:
-    """One part of a content on the chat wire, None for what it cannot carry."""
+    """One part of a content on the chat wire, None for what it cannot carry. Raises CallFailed for a type of none."""
     kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str | None):
+        raise refused("the type of a content part must be a text")
     if kind in _TEXTS or kind == "refusal":
         text = part.get("refusal" if kind == "refusal" else "text")
         return {"type": "text", "text": text} if isinstance(text, str) else None

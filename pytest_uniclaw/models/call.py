@@ -17,8 +17,8 @@ from pytest_uniclaw.models.sse import text_of_chunk
 
 CLIENT_LEFT = 499
 """The status of a call whose client went away."""
-_LARGE = 1 << 20
-"""Bytes of a request above which hashing and decoding go to a thread."""
+LARGE = 1 << 17
+"""Bytes of a request above which decoding, translating, hashing and encoding go to a thread."""
 _NOT_WORKED_ON = frozenset({CallClass.RATE_LIMIT, CallClass.QUOTA, CallClass.AUTH})
 """A provider that refuses a request for one of these reads no token of it and bills nothing."""
 
@@ -31,6 +31,7 @@ class RunningCall:
         self.lease = lease
         self.n = lease.started
         self.stream = False
+        self.large = False
         self.tries = 0
         self.errors: list[Failure] = []
         self.waited = 0.0
@@ -51,20 +52,22 @@ class RunningCall:
         self._closed = False
 
     async def admit(self, body: Json, size: int, notes: tuple[str, ...] = ()) -> None:
-        """Let a sound chat request of ``size`` bytes in: store it, wait for a place, reserve from the budgets.
+        """Let a sound chat request of ``size`` bytes in: wait for a place, reserve from the budgets, store it.
 
+        A refused request is not stored: refusals cost nothing, and their number is without limit.
         ``notes`` say what of the agent's request the chat wire could not carry.
         From here on it is the provider's turn. Raises CallFailed (``budget``, ``session_budget``).
         """
         lease = self.lease
         lease.touch()
-        self._sent = await asyncio.to_thread(lease.log.sent, body) if size > _LARGE else lease.log.sent(body)
-        self._sent.notes = notes
+        self.large = size > LARGE
         await lease.take_place()
         self._has_place = True
-        wanted = estimate(body, size)
+        wanted = await asyncio.to_thread(estimate, body, size) if self.large else estimate(body, size)
         lease.account.reserve(wanted)
         self._reserved = wanted
+        self._sent = await asyncio.to_thread(lease.log.sent, body) if self.large else lease.log.sent(body)
+        self._sent.notes = notes
         self.call_class = CallClass.INFRA
 
     async def wait(self, seconds: float) -> None:

@@ -9,7 +9,7 @@ them.
 Pictures and long texts are files in the folder beside it, named by their hash; ``{"$blob": hash}`` stands for a text
 and ``{"$blob": hash, "type": "image/png"}`` for a data URL (``{"$blob": null, "json"}`` for an object that has such a
 key of its own). A lane is named by what was run, never by who ran it:
-``<backend>/<task id>/a<k>/<role>[-tag]``.
+``<backend>/<model slug>/<task id>/a<k>/<role>[-tag]``, the model being the executor's.
 """
 
 from __future__ import annotations
@@ -68,9 +68,12 @@ class Cassette:
     entries: tuple[Entry, ...]
 
 
-def lane_name(backend: str, task: str, number: int, role: str, tag: str = "") -> str:
-    """Return a lane's name; ``backend`` is the agent, ``number`` the attempt's, ``tag`` a judge's of a panel."""
-    parts = [backend, task, f"a{number}", f"{role}-{tag}" if tag else role]
+def lane_name(backend: str, model: str, task: str, number: int, role: str, tag: str = "") -> str:
+    """Return a lane's name.
+
+    ``backend`` is the agent, ``model`` the slug of its model, ``number`` the attempt's, ``tag`` a judge's of a panel.
+    """
+    parts = [backend, model, task, f"a{number}", f"{role}-{tag}" if tag else role]
     return "/".join(re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip(".") or "-" for part in parts)
 
 
@@ -120,8 +123,15 @@ def load_cassette(file: Path) -> Cassette:
         lines = [_unmoved(line, blobs_of(file)) for line in rest]
         told = {line.get("message") or line.get("tools"): line["value"] for line in lines if "value" in line}
         entries = tuple(_entry(line, told) for line in lines if "entry" in line)
-        return Cassette(head["lane"], head["metadata"], head["variables"], entries)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        lane, metadata, variables = (head[name] for name in ("lane", "metadata", "variables"))
+        _require(isinstance(lane, str), "lane is no text")
+        _require(isinstance(metadata, dict), "metadata is no object")
+        _require(
+            isinstance(variables, dict) and all(isinstance(v, str) for v in variables.values()),
+            "variables are no texts",
+        )
+        return Cassette(lane, metadata, variables, entries)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise SettingsError(f"{file}: this is no sound cassette ({problem})\n  fix: record it anew") from None
 
@@ -220,11 +230,23 @@ class _Writer:
         return digest
 
 
+def _require(sound: bool, problem: str) -> None:
+    """Raise ValueError unless what was read is sound."""
+    if not sound:
+        raise ValueError(problem)
+
+
 def _entry(line: Json, told: Mapping[str, Any]) -> Entry:
-    request = {"messages": [told[ref] for ref in line["messages"]]} | line["params"]
+    messages = [told[ref] for ref in line["messages"]]
+    request = {"messages": messages} | line["params"]
     if line["tools"] is not None:
         request["tools"] = told[line["tools"]]
     chunks = tuple(line.get("chunks") or ())
+    _require(type(line["entry"]) is int, "an entry's number is none")
+    _require(all(type(line[name]) in (int, float) for name in ("began", "ended")), "a time is no number")
+    _require(all(isinstance(value, dict) for value in (*messages, *chunks)), "a message or chunk is no object")
+    answers = (line.get("body"), line.get("error"))
+    _require(all(value is None or isinstance(value, dict) for value in answers), "an answer is no object")
     return Entry(line["entry"], line["began"], line["ended"], request, chunks, line.get("body"), line.get("error"))
 
 

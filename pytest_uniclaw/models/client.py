@@ -50,6 +50,11 @@ class GatewayAddress:
     admin_socket: Path
     relay: str = ""
 
+    @property
+    def relay_ended(self) -> Path:
+        """The file that exists once the relay has ended by itself; executors see no file of its folder."""
+        return self.admin_socket.with_name("relay.ended")
+
 
 class Gateway:
     """A client of a running gateway. Every method raises InfraError when it does not answer."""

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
 from pytest_uniclaw.models.bridge import Extras
-from pytest_uniclaw.models.call import RunningCall
+from pytest_uniclaw.models.call import LARGE, RunningCall
 from pytest_uniclaw.models.chat import Json
 from pytest_uniclaw.models.encoding import decoded, too_large
 from pytest_uniclaw.models.failure import CallFailed
@@ -28,7 +30,11 @@ MAX_BODY = 64 << 20
 """Bytes of a request, after decompression."""
 MAX_DEPTH = 100
 """Levels of nesting in a request; deeper ones would exhaust the stack of whoever walks them."""
-_LARGE = 1 << 20
+MAX_NODES = 200_000
+"""Values in a request, keys not counted: a small compressed body can unpack to millions."""
+MAX_OUTPUT_TOKENS = (1 << 31) - 1
+"""The largest output limit that a request may state."""
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _RESPONSES = "/v1/responses"
 
@@ -73,6 +79,11 @@ class AgentApp:
         except (asyncio.CancelledError, ConnectionResetError):
             call.client_left()
             raise
+        except Exception as error:
+            unexpected = _unexpected(error, call.call_class)
+            call.failed(unexpected)
+            call.close()
+            return _error(request, unexpected)
         finally:
             lease.running.discard(task)
             call.close()
@@ -88,9 +99,9 @@ class AgentApp:
     async def _answer(self, request: web.Request, call: RunningCall) -> web.StreamResponse:
         body, size = await _read(request)
         call.stream = body.get("stream") is True
-        _check(body, call.lease.request.model)
-        wire = self._wire(request, body, call)
-        _check_messages(wire.chat)
+        extras = self._extras.setdefault(call.lease, Extras())
+        prepare = partial(_wire, request.path, body, call, extras)
+        wire = await asyncio.to_thread(prepare) if size > LARGE else prepare()
         await call.admit(wire.chat, size, wire.notes)
         async with self._backends[call.lease.request.provider].open(self._outgoing(wire.chat, call), call) as answer:
             if isinstance(answer, dict):
@@ -98,12 +109,6 @@ class AgentApp:
                 call.close()
                 return web.json_response(wire.whole(answer))
             return await _stream(request, call, answer, wire)
-
-    def _wire(self, request: web.Request, body: Json, call: RunningCall) -> Wire:
-        if request.path != _RESPONSES:
-            return ChatWire(body)
-        extras = self._extras.setdefault(call.lease, Extras())
-        return ResponsesWire(body, extras, f"{call.lease.id}-{call.n}")
 
     def _outgoing(self, body: Json, call: RunningCall) -> Json:
         """The request for the provider: its own model name, and usage asked for in streams."""
@@ -115,6 +120,14 @@ class AgentApp:
             options = body.get("stream_options")
             outgoing["stream_options"] = (options if isinstance(options, dict) else {}) | {"include_usage": True}
         return outgoing
+
+
+def _wire(path: str, body: Json, call: RunningCall, extras: Extras) -> Wire:
+    """The checked request on the wire of its path; safe to run in a thread. Raises CallFailed."""
+    _check(body, call.lease.request.model)
+    wire = ResponsesWire(body, extras, f"{call.lease.id}-{call.n}") if path == _RESPONSES else ChatWire(body)
+    _check_messages(wire.chat)
+    return wire
 
 
 async def _stream(
@@ -132,7 +145,10 @@ async def _stream(
             if data:
                 await response.write(data)
             data = b""
-    except CallFailed as failure:
+    except ConnectionResetError:
+        raise
+    except Exception as error:
+        failure = error if isinstance(error, CallFailed) else _unexpected(error, call.call_class)
         call.failed(failure)
         call.close()
         await response.write(data + wire.failed(failure))
@@ -154,25 +170,51 @@ async def _read(request: web.Request) -> tuple[Json, int]:
         raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body cannot be read: {error}") from error
     if coding := request.headers.get("content-encoding", ""):
         data = await asyncio.to_thread(decoded, data, coding, MAX_BODY)
+    return await asyncio.to_thread(_parsed, data) if len(data) > LARGE else _parsed(data), len(data)
+
+
+def _parsed(data: bytes) -> Json:
+    """The JSON object of a body. Raises CallFailed."""
+    if _crowded(data):
+        raise _too_many()
     try:
-        body = await asyncio.to_thread(json.loads, data) if len(data) > _LARGE else json.loads(data)
+        body = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise CallFailed(CallClass.BAD_REQUEST, 400, "the body is not a JSON object")
-    if _deeper_than(body, MAX_DEPTH):
-        raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body is nested deeper than {MAX_DEPTH} levels")
-    return body, len(data)
+    _check_shape(body)
+    return body
 
 
-def _deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        if not level:
-            return False
-        groups = (n.values() if isinstance(n, dict) else n for n in level if isinstance(n, dict | list))
+def _crowded(data: bytes) -> bool:
+    """Whether JSON text has more than MAX_NODES values for certain; parsing such a text would hold up every call."""
+    if len(data) <= MAX_NODES:
+        return False
+    plain = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    if plain.count(b'"') > 4 * MAX_NODES:  # a value is at most two texts, itself and its key
+        return True
+    outside = b"".join(plain.split(b'"')[::2])
+    return max(outside.count(b","), outside.count(b"["), outside.count(b"{")) > MAX_NODES
+
+
+def _check_shape(body: Json) -> None:
+    """Refuse what has too many values or levels; no larger level is built. Raises CallFailed."""
+    level: list[Any] = [body]
+    nodes = 1
+    for _ in range(MAX_DEPTH):
+        groups = [n.values() if isinstance(n, dict) else n for n in level if isinstance(n, dict | list)]
+        nodes += sum(map(len, groups))
+        if nodes > MAX_NODES:
+            raise _too_many()
         level = [child for group in groups for child in group]
-    return bool(level)
+        if not level:
+            return
+    raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body is nested deeper than {MAX_DEPTH} levels")
+
+
+def _too_many() -> CallFailed:
+    return CallFailed(CallClass.BAD_REQUEST, 400, f"the body has more than {MAX_NODES} values")
 
 
 def _check(body: Json, model: str) -> None:
@@ -182,6 +224,13 @@ def _check(body: Json, model: str) -> None:
         raise CallFailed(CallClass.BAD_REQUEST, 404, text, code="model_not_found")
     if not isinstance(body.get("stream"), bool | None):
         raise CallFailed(CallClass.BAD_REQUEST, 400, "'stream' must be true or false")
+    for name in _LIMITS:
+        limit = body.get(name)
+        if limit is not None and not (type(limit) is int and 0 <= limit <= MAX_OUTPUT_TOKENS):
+            text = f"'{name}' must be a whole number from 0 to {MAX_OUTPUT_TOKENS}"
+            raise CallFailed(CallClass.BAD_REQUEST, 400, text)
+    if (choices := body.get("n")) is not None and not (type(choices) is int and choices == 1):
+        raise CallFailed(CallClass.BAD_REQUEST, 400, "'n' must be 1: a call gets one answer")
 
 
 def _check_messages(body: Json) -> None:
@@ -204,6 +253,13 @@ def _error(request: web.Request, failure: CallFailed) -> web.Response:
     return web.json_response(failure.body(), status=failure.status, headers=failure.headers())
 
 
+def _unexpected(error: Exception, found: CallClass) -> CallFailed:
+    """The failure for an error of the gateway itself, of the call's class so far; the log says where it was."""
+    traceback.print_exception(error)
+    status = 400 if found is CallClass.BAD_REQUEST else 500
+    return CallFailed(found, status, f"the gateway cannot handle this request: {type(error).__name__}")
+
+
 @web.middleware
 async def _openai_errors(request: web.Request, handler: Any) -> web.StreamResponse:
     """Everything the agent hears of an error has OpenAI's shape."""
@@ -216,3 +272,7 @@ async def _openai_errors(request: web.Request, handler: Any) -> web.StreamRespon
         known = "/v1/chat/completions, /v1/responses and /v1/models"
         text = f"{request.method} {request.path}: {error.reason}; here are {known}"
         return _error(request, CallFailed(CallClass.BAD_REQUEST, error.status, text))
+    except ConnectionResetError:
+        raise
+    except Exception as error:
+        return _error(request, _unexpected(error, CallClass.INFRA))

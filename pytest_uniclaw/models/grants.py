@@ -51,8 +51,8 @@ INFRA_CLASSES = frozenset(
 )
 """What the executor could not have caused (design invariant 3). ``replay_miss`` is a fault of harness or task.
 
-``budget`` is the limit of one grant and so the attempt's own outcome; ``session_budget`` is the limit of all attempts
-together, which any of them may meet.
+``budget`` is the limit of one grant, or a wish too large for what the session has left, and so the attempt's own
+outcome; ``session_budget`` is the limit of all attempts together, which any of them may meet.
 """
 
 
@@ -252,7 +252,7 @@ class Spend(_Frozen):
 
     ``known_usd`` is the cost of ended calls that can be told, ``unknown_calls`` how many cannot (no price or no
     usage). ``reserved_usd`` is held by calls in flight, and by ended ones whose price is known and whose usage is not.
-    ``stopped`` says that the cap has been met: a call was refused with class ``session_budget``, or would be.
+    ``stopped`` says that the cap has been met: not even a call of default size fits beside what ended calls cost.
     """
 
     known_usd: float = 0.0

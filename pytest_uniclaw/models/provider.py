@@ -87,7 +87,8 @@ class Upstream:
     async def _ask(self, body: Json, call: RunningCall) -> tuple[aiohttp.ClientResponse, Answer]:
         """Try until there is a first byte to pass on, or another try makes no sense."""
         model = str(body["model"])
-        payload, stream = json.dumps(body).encode(), bool(body.get("stream"))
+        text = await asyncio.to_thread(json.dumps, body) if call.large else json.dumps(body)
+        payload, stream = text.encode(), bool(body.get("stream"))
         while True:
             await self._cool_down(model, call)
             call.tries += 1

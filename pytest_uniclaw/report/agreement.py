@@ -228,4 +228,6 @@ def _figure(
         return Figure(name, value)
     tail = (1 - CONFIDENCE) / 2
     low, high = (known[min(len(known) - 1, int(len(known) * share))] for share in (tail, 1 - tail))
+    if low == high == value:  # resampling what does not vary says nothing of how sure the figure is
+        return Figure(name, value)
     return Figure(name, value, low, high)

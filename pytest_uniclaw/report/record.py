@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from pytest_uniclaw.attempt import Attempt, FollowUp, Usage
+from pytest_uniclaw.attempt import Attempt, FollowUp, LaneUse, Usage
 from pytest_uniclaw.report.lines import one_line
 from pytest_uniclaw.status import Outcome, PartialPolicy, Status, is_judged, outcome_of
 from pytest_uniclaw.task import Task
@@ -49,7 +49,8 @@ class ItemRecord(BaseModel):
 
     ``score`` is None exactly where the item is not judged. ``reason`` is one line, ``detail`` the whole message of what
     kept the item from being judged or broke it off. ``directory`` is the attempt's folder, empty where there is none.
-    ``supervisor`` and ``simulator`` are ``name@version``, empty where unknown.
+    ``supervisor`` and ``simulator`` are ``name@version``, empty where unknown. ``cassettes`` are the lanes that did not
+    answer exactly what was recorded.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -78,6 +79,7 @@ class ItemRecord(BaseModel):
     fatal: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     usage: tuple[Usage, ...] = ()
+    cassettes: tuple[LaneUse, ...] = ()
     directory: str = ""
     replayed: bool = False
 
@@ -113,9 +115,23 @@ def record_of_attempt(attempt: Attempt, policy: PartialPolicy, directory: Path, 
         wall_seconds=attempt.wall_seconds, turns=tuple(_turn_notes(attempt)),
         checkpoints=verdict.checkpoints if verdict else (), caps=verdict.caps if verdict else (),
         fatal=verdict.fatal if verdict else (), flags=attempt.flags,
-        usage=attempt.usage, directory=str(directory), replayed=replayed,
+        usage=attempt.usage, cassettes=tuple(lane for lane in attempt.cassettes if not lane.exact),
+        directory=str(directory), replayed=replayed,
     )  # fmt: skip
     return _cleaned(record)
+
+
+def lane_line(lane: LaneUse) -> str:
+    """Return ``cassette differs: LANE: 2 drifts, 1 unused`` of a lane that was not exact."""
+    counts = {"drift": len(lane.drift), "miss": len(lane.misses)}
+    parts = [f"{count} {_plural(word, count)}" for word, count in counts.items() if count]
+    parts += [f"{len(lane.unused)} unused"] if lane.unused else []
+    parts += [f"outdated: {', '.join(lane.outdated)}"] if lane.outdated else []
+    return f"cassette differs: {lane.lane}: {', '.join(parts)}"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}es" if word.endswith("s") else f"{word}s"
 
 
 def skipped_record(task: Task, agent: str, number: int, reason: str, *, model: str = "") -> ItemRecord:

@@ -51,18 +51,19 @@ def needs_relay(base_url: str | None = None) -> bool:
 
 
 @contextmanager
-def relayed(run: str, agent_socket: Path, base_url: str | None = None) -> Iterator[str]:
+def relayed(run: str, agent_socket: Path, base_url: str | None = None, *, ended: Path | None = None) -> Iterator[str]:
     """Run a relay to ``agent_socket`` and yield the name of the volume that executors mount.
 
-    Raises :class:`~pytest_uniclaw.errors.EngineError`; relay and volume are removed on the way out.
+    ``ended`` is a file that is made when the relay ends before it is told to. Raises
+    :class:`~pytest_uniclaw.errors.EngineError`; relay and volume are removed on the way out.
     """
     with ExitStack() as stack:
         api = stack.enter_context(connected(base_url))
         volume = _volume(api, run, stack)
         container = stack.enter_context(removed_at_end(Container(api, new_name(run))))
-        stream = _started(container, volume, run)
-        stack.callback(_shut, stream)
-        carrier = _Carrier(stream, agent_socket)
+        stream = _started(container, volume, run, stack)
+        carrier = _Carrier(stream, agent_socket, ended)
+        stack.callback(carrier.close)
         threading.Thread(target=carrier.run, name="uniclaw-relay", daemon=True).start()
         if not carrier.ready.wait(READY_SECONDS) or carrier.lost:
             raise EngineError(f"the relay to the model gateway did not start within {READY_SECONDS:g} s")
@@ -82,7 +83,7 @@ def _volume(api: APIClient, run: str, stack: ExitStack) -> str:
     return name
 
 
-def _started(container: Container, volume: str, run: str) -> socket.socket:
+def _started(container: Container, volume: str, run: str, stack: ExitStack) -> socket.socket:
     """Create, fill, attach and start the relay's container; return the stream of its stdin and stdout."""
     api, image = container.api, image_reference("runtime")
     with calls(f"start a relay from the image {image} (`uniclaw images` builds ours)"):
@@ -108,6 +109,9 @@ def _started(container: Container, volume: str, run: str) -> socket.socket:
         with pack([Entry(END_SCRIPT, source=source)]) as archive:
             api.put_archive(container.name, "/", archive)
         attached = api.attach_socket(container.name, params={"stdin": 1, "stdout": 1, "stream": 1})
+        for holder in (attached, getattr(attached, "_response", None)):  # each keeps the connection's descriptor open
+            if holder is not None:
+                stack.callback(holder.close)
         stream: socket.socket = getattr(attached, "_sock", attached)
         stream.settimeout(None)
         api.start(container.name)
@@ -120,6 +124,8 @@ class _Carrier:
 
     stream: socket.socket
     agent_socket: Path
+    ended: Path | None = None
+    closing: bool = False
     ready: threading.Event = field(default_factory=threading.Event)
     lost: bool = False
     _open: dict[int, socket.socket] = field(default_factory=dict)
@@ -132,9 +138,17 @@ class _Carrier:
             while data := self.stream.recv(CHUNK):
                 held = self._take(held + frames.feed(data))
         self.lost = True
+        if self.ended is not None and not self.closing:
+            with suppress(OSError):  # the gateway's folder is gone: the session is over
+                self.ended.touch()
         self.ready.set()
         for connection in list(self._open.values()):
             _shut(connection)
+
+    def close(self) -> None:
+        """End the relay on purpose."""
+        self.closing = True
+        _shut(self.stream)
 
     def _take(self, data: bytes) -> bytes:
         """Handle every whole frame; return the rest."""

@@ -55,7 +55,11 @@ class Running:
         """Return the result line."""
         award, why = max(self.awards) if self.awards and self.outcome == "passed" else (None, "")
         return {
-            "kind": self.kind, "id": self.identity, "node": self.node, "outcome": self.outcome, "award": award,
+            "kind": self.kind,
+            "id": self.identity,
+            "node": self.node,
+            "outcome": self.outcome,
+            "award": award,
             "message": self.message or clean(why),
         }
 
@@ -75,7 +79,7 @@ class ChecksPlugin:
         """Write one line to the parent."""
         data = json.dumps(line).encode("ascii") + b"\n"
         while data:
-            data = data[os.write(self.pipe, data):]
+            data = data[os.write(self.pipe, data) :]
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Register the marks."""
@@ -150,10 +154,29 @@ def run(root: Path, order: Mapping[str, Any]) -> int:
     checks = root / "references" / "checks"
     plugin = ChecksPlugin(root, order)
     arguments = [
-        "-c", "/dev/null", "--rootdir", str(checks), "--confcutdir", str(checks), "--noconftest",
-        "--disable-plugin-autoload", "-p", "no:cacheprovider", "--continue-on-collection-errors",
-        "--import-mode=prepend", "-o", "python_files=check_*.py", "-o", "python_functions=check_*",
-        "-o", "python_classes=", "-q", "--no-header", "--color=no", "--tb=short", str(checks),
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        str(checks),
+        "--confcutdir",
+        str(checks),
+        "--noconftest",
+        "--disable-plugin-autoload",
+        "-p",
+        "no:cacheprovider",
+        "--continue-on-collection-errors",
+        "--import-mode=prepend",
+        "-o",
+        "python_files=check_*.py",
+        "-o",
+        "python_functions=check_*",
+        "-o",
+        "python_classes=",
+        "-q",
+        "--no-header",
+        "--color=no",
+        "--tb=short",
+        str(checks),
     ]
     code = int(pytest.main(arguments, plugins=[plugin]))
     if code in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}:

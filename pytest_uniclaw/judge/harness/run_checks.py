@@ -101,7 +101,12 @@ def _lost(report: Round, job: Job) -> dict[str, Any]:
     else:
         outcome, message = "crashed", f"the check's process ended with {_how(report)}"
     return {
-        "kind": kind, "id": identity, "node": report.running, "outcome": outcome, "award": None, "message": message,
+        "kind": kind,
+        "id": identity,
+        "node": report.running,
+        "outcome": outcome,
+        "award": None,
+        "message": message,
     }
 
 
@@ -116,13 +121,20 @@ def _run_child(root: Path, job: Job, only: Sequence[str], scratch: Path, out: Te
     reader, writer = os.pipe()
     order = {"pipe": writer, "only": list(only), "check_seconds": job.check_seconds}
     environment = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(scratch), "TMPDIR": str(scratch),
-        "LANG": "C.UTF-8", "TZ": "UTC",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
     }
     script = Path(__file__).absolute()
     child = subprocess.Popen(
         [sys.executable, "-I", "-B", "-X", "utf8", str(script), str(root.absolute()), json.dumps(order)],
-        cwd=scratch, env=environment, stdin=subprocess.DEVNULL, pass_fds=(writer,), start_new_session=True,
+        cwd=scratch,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        pass_fds=(writer,),
+        start_new_session=True,
     )
     os.close(writer)
     report = Round()
@@ -136,9 +148,7 @@ def _run_child(root: Path, job: Job, only: Sequence[str], scratch: Path, out: Te
     return report
 
 
-def _follow(
-    child: subprocess.Popen[bytes], reader: int, report: Round, job: Job, out: TextIO, first: bool
-) -> None:
+def _follow(child: subprocess.Popen[bytes], reader: int, report: Round, job: Job, out: TextIO, first: bool) -> None:
     """Forward the child's lines until it ends, or goes silent for too long."""
     os.set_blocking(reader, False)
     ending = os.pidfd_open(child.pid)
