@@ -48,6 +48,8 @@ from tests.support.faulty import (
 from tests.support.judging import FakeProvider, calls, use
 from tests.support.scripted_upstream import Act, ask, running
 
+pytestmark = pytest.mark.sessions
+
 Json = dict[str, Any]
 TRIES = 2
 TUNING = Tuning(tries=TRIES, idle_seconds=30, backoff_seconds=0.01, backoff_cap_seconds=0.01, give_up_seconds=20)

@@ -86,7 +86,7 @@ def test_the_command_prints_figures_disagreements_and_spread(
     assert "all 3 over 3 attempts: mean score range 0.200, verdict not unanimous 33.3%" in said
     assert main(["agreement", "r1", "r3", f"--runs-dir={tmp_path}", "--json"]) == 0
     (pair,) = json.loads(capsys.readouterr().out)["pairs"]
-    assert pair["figures"][0] == {"name": "same verdict", "value": 1.0, "low": 1.0, "high": 1.0}
+    assert pair["figures"][0] == {"name": "same verdict", "value": 1.0, "low": None, "high": None}
 
 
 def test_a_lone_grading_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
