@@ -556,6 +556,7 @@ def assert_answerable(found: list[dict[str, Any]]) -> None:
         ("deflate", zlib.compress(b"body")),
         (" ZSTD", zstd.compress(b"bo") + zstd.compress(b"dy")),
     ],
+    ids=["none", "identity", "gzip", "deflate", "zstd"],
 )
 def test_compressed_bodies(coding: str, data: bytes) -> None:
     assert decoded(data, coding, 100) == b"body"
