@@ -1,13 +1,16 @@
 # What a person types. The work is done by scripts/; every target may be repeated and does only what is missing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench setup venv images images-all lint
+.PHONY: help demo replay test bench setup venv images images-all lint
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo:  ## set up, run the quickstart tasks and the three roles with models, say where the reports are
 	@scripts/demo
+
+replay:  ## the demo's three roles once more, from the cassette that the demo recorded
+	@scripts/replay
 
 test:  ## set up, then lint, types, unit tests and container tests: everything CI runs
 	@scripts/test

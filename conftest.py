@@ -6,7 +6,7 @@ pytest_plugins = ["pytester"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts pytest in pytest: a second or two each, so it is kept apart from the unit tests."""
+    """Mark what starts pytest in pytest: it takes a second or two each, so it is kept apart from the unit tests."""
     for item in items:
         if "pytester" in getattr(item, "fixturenames", ()):
-            item.add_marker("sessions")
+            item.add_marker("processes")

@@ -48,7 +48,7 @@ from tests.support.faulty import (
 from tests.support.judging import FakeProvider, calls, use
 from tests.support.scripted_upstream import Act, ask, running
 
-pytestmark = pytest.mark.sessions
+pytestmark = pytest.mark.processes
 
 Json = dict[str, Any]
 TRIES = 2

@@ -43,6 +43,8 @@ from tests.support.scripted_upstream import (
     usage_chunk,
 )  # fmt: skip
 
+pytestmark = pytest.mark.processes
+
 KEY = "sk-real-key-of-the-provider"
 LANE = "nanobot/mine-m/task_1/a1/executor"
 SMALL = "data:image/png;base64,AAECAwQ="

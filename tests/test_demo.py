@@ -28,6 +28,8 @@ from pytest_uniclaw.verdict import Verdict, compute_verdict, handoff_of
 from tests.support.judging import FakeChat, FakeProvider, FakeRoles, write_evidence
 from tests.support.role_provider import message_of
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "demo"
 TASK = load_task(ROOT / "suites" / "102_exploration" / "task_102_01_override_root_cause.yaml")

@@ -152,7 +152,7 @@ def name_of(page: object) -> str:
     return str(page.relative_to(ROOT)) if isinstance(page, Path) else str(page)
 
 
-@pytest.mark.sessions
+@pytest.mark.processes
 @pytest.mark.parametrize("page", pages_with("run"), ids=name_of)
 def test_commands_without_containers(page, tmp_path):
     write_files(page, tmp_path)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 HARNESS = Path(__file__).parents[1] / "pytest_uniclaw" / "judge" / "harness"
 Lines = list[dict[str, Any]]
 Grade = Callable[..., Lines]

@@ -29,6 +29,8 @@ from pytest_uniclaw.sandbox.local import LocalProvider, LocalSandbox
 from pytest_uniclaw.sandbox.services import export_state, start_services
 from pytest_uniclaw.task import Service, load_task
 
+pytestmark = pytest.mark.processes
+
 OWNER = Owner("run", "main", "attempt")
 LIMITS = TurnLimits(20.0, 20.0)
 PROVIDER = LocalProvider()

@@ -49,6 +49,8 @@ from tests.support.scripted_upstream import (
     running_upstream,
 )
 
+pytestmark = pytest.mark.processes
+
 COUNT = itertools.count(1)
 USER = {"role": "user", "content": "hello"}
 PRICE = Price(input=1.0, output=2.0, cache_read=0.1)

@@ -28,6 +28,8 @@ from pytest_uniclaw.models.ledger import Ledger
 from pytest_uniclaw.models.registry import Registry
 from tests.support.scripted_upstream import Reply, UnixConnection, ask
 
+pytestmark = pytest.mark.processes
+
 COUNT = itertools.count(1)
 EXEC = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 SHELL = {"type": "function", "function": {"name": "exec", "parameters": EXEC}}

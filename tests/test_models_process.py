@@ -20,6 +20,8 @@ from pytest_uniclaw.models.client import Gateway, start_gateway
 from pytest_uniclaw.models.grants import GrantRequest
 from tests.support.scripted_upstream import ask
 
+pytestmark = pytest.mark.processes
+
 PARENT = """
 import sys
 from pathlib import Path

@@ -26,6 +26,8 @@ from tests.support.relay import relayed
 from tests.support.scripted_upstream import HEAD, Act, UnixConnection, Upstream, error, ok, piece, running_upstream
 from tests.support.scripted_upstream import ask as post
 
+pytestmark = pytest.mark.processes
+
 EXEC: dict[str, Any] = {
     "type": "function", "name": "exec", "strict": False,
     "parameters": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},

@@ -33,6 +33,8 @@ from tests.support.scripted_upstream import (
     usage_chunk,
 )
 
+pytestmark = pytest.mark.processes
+
 COUNT = itertools.count(1)
 KEY = "sk-REAL-3f9a77c1"
 COOLED = tuple(f"cooled-{number}" for number in range(1, 6))

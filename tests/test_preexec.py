@@ -18,6 +18,8 @@ from pytest_uniclaw.errors import PreExecError
 from pytest_uniclaw.preexec import run_pre_exec
 from pytest_uniclaw.task import Task, load_task
 
+pytestmark = pytest.mark.processes
+
 BASE = {"PATH": os.defpath, "LANG": "C.UTF-8", "AWS_SECRET_ACCESS_KEY": "host"}
 
 

@@ -16,6 +16,8 @@ from pytest_uniclaw.sandbox import services as module
 from pytest_uniclaw.sandbox.services import export_state, start_services
 from pytest_uniclaw.task import Service, Task, load_task
 
+pytestmark = pytest.mark.processes
+
 
 def make_task(tmp_path: Path, *services: Service) -> Task:
     package = build(tmp_path / "repository")

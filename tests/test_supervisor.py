@@ -22,6 +22,8 @@ from pytest_uniclaw.sandbox.base import GradingJob, GradingOutput, Owner, Sandbo
 from pytest_uniclaw.task import Task, load_task
 from pytest_uniclaw.verdict import Decision, State, compute_verdict
 
+pytestmark = pytest.mark.processes
+
 HARNESS = Path(__file__).parents[1] / "pytest_uniclaw" / "judge" / "harness"
 RULES = """# T
 

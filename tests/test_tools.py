@@ -15,6 +15,8 @@ from support.tools import TOOLS, ask, error_of, send, text_of
 from pytest_uniclaw.judge import toolset
 from pytest_uniclaw.judge.harness import toolbox
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

@@ -13,6 +13,8 @@ from support.office import NAMES, A, C, S, W, paragraph, relations, slides, word
 from support.office import root as package_root
 from support.tools import ask, error_of, text_of
 
+pytestmark = pytest.mark.processes
+
 MIB = 1024 * 1024
 
 

@@ -121,7 +121,7 @@ def peak_and_seconds(data: bytes) -> tuple[tuple[dict[str, Any], ...], int, floa
 
 
 BLOAT = {
-    "numbers": b'{"role": "assistant", "content": [' + b"1," * 5_000_000 + b"1]}",
+    "numbers": b'{"role": "assistant", "content": [' + b"1," * 2_000_000 + b"1]}",
     "texts": b'{"role": "assistant", "content": [' + b'"a",' * 500_000 + b'"a"]}',
     "calls": b'{"role": "assistant", "tool_calls": [' + b'{"function":{}},' * 100_000 + b"{}]}",
     "arguments": b'{"role": "assistant", "tool_calls": [{"function": {"arguments": {"a": ['

@@ -24,6 +24,8 @@ from pytest_uniclaw.sandbox.base import Completed
 from pytest_uniclaw.status import Status
 from tests.support.scripted_upstream import Upstream, ask, error, ok, running_upstream
 
+pytestmark = pytest.mark.processes
+
 CALLS = 3
 """Calls that the agent makes at the same time."""
 

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from support.packages import Suite
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 300.0
 

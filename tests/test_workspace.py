@@ -19,6 +19,8 @@ from pytest_uniclaw.sandbox.local import LocalProvider
 from pytest_uniclaw.sandbox.local_workspace import LocalWorkspace
 from pytest_uniclaw.sandbox.stream import HeadAndTail
 
+pytestmark = pytest.mark.processes
+
 OWNER = Owner("run", "main", "attempt")
 SOUND = {"text": "t", "images": [{"mime": "image/png", "data": "AA=="}], "next_offset": 7, "error": None}
 
