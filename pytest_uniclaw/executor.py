@@ -16,11 +16,12 @@ from pytest_uniclaw.agents.guard import GuardedAgent
 from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl, was_cut
 from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
 from pytest_uniclaw.attempt import Manifest
-from pytest_uniclaw.errors import AgentError, InfraError, SandboxLost
+from pytest_uniclaw.errors import AgentError, InfraError, ModelRefused, SandboxLost
 from pytest_uniclaw.judge.base import Evidence
+from pytest_uniclaw.models.chat_client import open_chat
 from pytest_uniclaw.models.client import Gateway
 from pytest_uniclaw.models.exchange import rebuild_messages
-from pytest_uniclaw.models.grants import Call, Grant
+from pytest_uniclaw.models.grants import Call, Grant, GrantRequest
 from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.roles import RoleModels
 from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Pulse, Sandbox, TurnLimits
@@ -36,6 +37,9 @@ TRANSCRIPT_CUT = "transcript_cut"
 """Flag: what the agent stored of its session is larger than a transcript may be; its closing notice counts the cuts."""
 SETTLE_SECONDS = 2.0
 """How long a call in flight may take to be recorded once the executor's processes are gone."""
+PLAIN_QUESTION = "Answer with the word yes."
+PLAIN_SECONDS = 120.0
+"""How long a provider may take for the plain question, with the gateway's own tries."""
 KEPT_LOG_BYTES = 65_536
 """What stays of a log whose disk is full."""
 
@@ -166,6 +170,27 @@ class Executor:
         """Whether the relay by which the executor reaches the gateway has ended while the session goes on."""
         address = self.spec.gateway
         return address is not None and bool(address.relay) and address.relay_ended.exists()
+
+    def provider_answers(self) -> bool:
+        """Whether the executor's provider answers a plain question of the harness, with the same key and model.
+
+        A script and a cassette answer by what they hold, which says nothing of a provider: False.
+        """
+        spec = self.spec
+        if spec.gateway is None or spec.model is None or spec.model.scripted or spec.played is not None:
+            return False
+        request = GrantRequest(
+            attempt=spec.attempt_id, role="harness", model=spec.model.name, provider=spec.model.provider,
+            upstream_model=spec.model.name, log=exchange_folder(spec.directory, "harness"), secrets=spec.run.secrets(),
+        )  # fmt: skip
+        try:
+            with open_chat(spec.gateway, request) as chat:
+                chat.complete([{"role": "user", "content": PLAIN_QUESTION}], seconds=PLAIN_SECONDS)
+        except InfraError:
+            return False
+        except ModelRefused:  # an answer too: it knows the key and the model, and has read the request
+            return True
+        return True
 
     def waited(self) -> float:
         """Return the seconds providers made this attempt wait so far."""

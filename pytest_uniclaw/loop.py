@@ -30,7 +30,7 @@ from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import set_aside
 from pytest_uniclaw.task import public_view
-from pytest_uniclaw.turn import AGENT_ERROR, SPENT, Course, Sink, next_message, play_turn
+from pytest_uniclaw.turn import AGENT_ERROR, ANSWERS_OTHERS, PROVOKED, SPENT, Course, Sink, next_message, play_turn
 from pytest_uniclaw.verdict import Decision
 
 
@@ -43,11 +43,12 @@ def run_attempt(
     error, a fresh one is opened here.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    tries = 0
+    tries, others_answered = 0, True
     while True:
         tries += 1
         course = Course()
         _guarded(course, _opened(spec, executor), sink)
+        others_answered &= ANSWERS_OTHERS in course.flags
         if not _may_end_otherwise(course) or tries > spec.run.infra_retries:
             break
         sink({"what": "retry", "why": course.problem})
@@ -55,12 +56,20 @@ def run_attempt(
             executor.close()
         executor = None
         set_aside(spec.directory, tries)
+    if others_answered and tries > 1:
+        _charge(course)
     return record_attempt(spec, course, started=started, wall=time.monotonic() - clock, tries=tries)
 
 
 def _may_end_otherwise(course: Course) -> bool:
     """Say whether another try is worth its cost: an adapter that failed would fail again, and spent money stays so."""
     return course.blocked in {Status.INFRA_ERROR, Status.RATE_LIMIT} and {AGENT_ERROR, SPENT}.isdisjoint(course.flags)
+
+
+def _charge(course: Course) -> None:
+    """Every try was broken off by a provider that answered others: what the executor asks is what breaks it."""
+    course.blocked, course.problem = None, f"in every try {course.problem}, which answered others meanwhile"
+    course.note(PROVOKED)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from pytest_uniclaw.executor import Executor, TurnEvidence
 from pytest_uniclaw.judge.base import Case, Scene, Visible
 from pytest_uniclaw.judge.firewall import fingerprints_of
 from pytest_uniclaw.judge.gate import write_follow_up
-from pytest_uniclaw.models.grants import Call, CallClass, infra_error, provider_failure
+from pytest_uniclaw.models.grants import Call, CallClass, infra_error, is_refusal, provider_failure
 from pytest_uniclaw.package import Reader, load_rubric
 from pytest_uniclaw.sandbox.base import Completed, TurnLimits
 from pytest_uniclaw.status import Status
@@ -42,6 +42,10 @@ AGENT_ERROR = "agent_error"
 """Flag: the agent's adapter failed, not what lies under it."""
 SPENT = "session_budget"
 """Flag: the session's money was used up."""
+PROVOKED = "provider_refused_the_request"
+"""Flag: the executor's last model call was refused, and the provider answered another question right after."""
+ANSWERS_OTHERS = "provider_answers_others"
+"""Flag: a provider that failed the executor for longer than the gateway tries answered another question right after."""
 OUT_OF_MEMORY = "out_of_memory"
 """Flag: the kernel killed a process of the sandbox for memory during a turn that was not finished."""
 
@@ -88,7 +92,7 @@ def play_turn(
         calls = executor.calls()[calls_before:]
         _refuse_misses(executor, calls)
         if not turn.finished:
-            _raise_infra(calls)
+            _raise_infra(course, executor, calls)
             if executor.relay_ended():
                 raise InfraError("the relay to the model gateway ended")
     if stop is not None:
@@ -202,11 +206,21 @@ def _refuse_misses(executor: Executor, calls: Sequence[Call]) -> None:
         raise InfraError(f"the cassette does not hold the executor's call {missed.n}: {why}")
 
 
-def _raise_infra(calls: Sequence[Call]) -> None:
-    """An unfinished turn whose last model call failed for the provider's reasons is infrastructure (invariant 3)."""
+def _raise_infra(course: Course, executor: Executor, calls: Sequence[Call]) -> None:
+    """An unfinished turn whose last model call failed for the provider's reasons is infrastructure (invariant 3).
+
+    An executor writes its requests, and so can have one refused. A provider that refused one and answers a plain
+    question has nothing wrong with it: the turn is the executor's. One that was busy or broken may have recovered in
+    the meantime: the attempt is tried again, and :func:`~pytest_uniclaw.loop.run_attempt` looks at all its tries.
+    """
     failure = provider_failure(calls)
-    if failure is not None:
-        raise infra_error("executor", failure)
+    if failure is None:
+        return None
+    if failure.call_class is not CallClass.SESSION_BUDGET and executor.provider_answers():
+        if is_refusal(failure):
+            return course.note(PROVOKED)
+        course.note(ANSWERS_OTHERS)
+    raise infra_error("executor", failure)
 
 
 def _judge(course: Course, executor: Executor, turn: Turn, seen: TurnEvidence) -> Verdict:

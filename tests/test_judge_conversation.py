@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_uniclaw.errors import GradingError, InfraError, ModelRefused
-from pytest_uniclaw.judge.conversation import Limits, converse, enclose
+from pytest_uniclaw.judge.conversation import WITHHELD, Limits, converse, enclose
 from pytest_uniclaw.judge.strictjson import Rejected
 from pytest_uniclaw.judge.toolset import TOOLS
 from pytest_uniclaw.models.player import is_real_user
@@ -31,10 +31,13 @@ class Tool:
         return self.answer
 
 
-def talk(chat: FakeChat, tool: Tool | None = None, accept: Any = lambda payload: payload, **limits: Any) -> Any:
+def talk(
+    chat: FakeChat, tool: Tool | None = None, accept: Any = lambda payload: payload, on_withheld: Any = lambda: None,
+    **limits: Any,
+) -> Any:  # fmt: skip
     return converse(
         chat, tool or Tool(), system="be good", first="judge", tools=TOOLS, final=FINAL, accept=accept,
-        limits=Limits(**limits),
+        limits=Limits(**limits), on_withheld=on_withheld,
     )  # fmt: skip
 
 
@@ -210,3 +213,33 @@ def test_without_a_workspace_there_are_no_tools() -> None:
     )
     assert final == {"ok": True}
     assert "there are: none" in chat.asked[-1][-1]["content"]
+
+
+FILTERED = ModelRefused("the model will not", call_class="content_filter")
+
+
+@pytest.mark.parametrize("refusal", [FILTERED, say("", finish="content_filter")], ids=["error", "finish reason"])
+def test_what_a_content_filter_refuses_is_withheld_and_the_judge_goes_on(refusal: Any) -> None:
+    picture = {"text": "bad words", "images": [{"mime": "image/png", "data": "AAAA"}], "error": None}
+    withheld: list[int] = []
+    chat = FakeChat([READ, refusal, DONE])
+    assert talk(chat, Tool(picture), on_withheld=lambda: withheld.append(1)) == {"ok": True}
+    assert withheld == [1]
+    assert [m["content"] for m in chat.asked[-1][-2:]] == [WITHHELD, WITHHELD]
+    assert "bad words" not in str(chat.asked[-1])
+    assert "AAAA" not in str(chat.asked[-1])
+
+
+def test_the_newest_results_are_withheld_before_all_others() -> None:
+    second = calls(use("read_file", {"path": "b"}, "two"))
+    chat = FakeChat([READ, second, FILTERED, FILTERED, DONE])
+    assert talk(chat) == {"ok": True}
+    tools = [[m["content"] == WITHHELD for m in asked if m["role"] == "tool"] for asked in chat.asked]
+    assert tools == [[], [False], [False, False], [False, True], [True, True]]
+
+
+def test_a_filter_that_refuses_the_case_itself_is_no_judgement() -> None:
+    with pytest.raises(GradingError, match="will not"):
+        talk(FakeChat([READ, FILTERED, FILTERED]))
+    with pytest.raises(GradingError, match="will not"):
+        talk(FakeChat([FILTERED]))

@@ -18,12 +18,18 @@ from pytest_uniclaw.judge.base import Talks
 from pytest_uniclaw.judge.strictjson import Rejected, last_object, parse_object
 from pytest_uniclaw.models.chat import Json, text_of
 from pytest_uniclaw.models.chat_client import Reply
+from pytest_uniclaw.models.grants import CallClass
 from pytest_uniclaw.sandbox.base import Workspace
 
 REASK = "[uniclaw re-ask]"
 """How every message begins that asks for an answer again; the scripted player knows it."""
 IMAGES = "Attached image(s) from tool result"
 """How the message begins that carries the images of tool results; the scripted player knows it."""
+WITHHELD = (
+    "(withheld: the provider of your model refuses to pass this on; go on without it, and take what only it could show "
+    "as not shown)"
+)
+"""What stands for the results of tools that a provider's content filter refuses."""
 CALLS_AT_ONCE = 16
 """Tool calls of one message that are answered."""
 ERRORS_SHOWN = 20
@@ -64,16 +70,21 @@ def converse(
     accept: Callable[[Json], T],
     limits: Limits,
     earlier: Sequence[Json] = (),
+    on_withheld: Callable[[], None] = lambda: None,
 ) -> T:
     """Let a model work with ``tools`` until it submits through the tool ``final``; return what ``accept`` makes of it.
 
     A model that does not use tools may answer with a JSON object in its text: the last one counts. ``accept`` raises
     :class:`Rejected` with what is wrong; that is asked for again at most ``limits.reasks`` times. ``earlier`` are
-    messages that follow the first one, of a conversation that goes on. Raises GradingError when no answer could be
+    messages that follow the first one, of a conversation that goes on.
+
+    An executor writes what tools read, and so could have every judgement of it refused: results on which the provider
+    answers ``content_filter`` are withheld and ``on_withheld`` is called, for the newest ones first, then for all.
+    Raises GradingError when no answer could be
     had, and what chat and workspace raise of infrastructure.
     """
     opening = [{"role": "system", "content": system}, {"role": "user", "content": first}, *earlier]
-    return _Conversation(chat, workspace, tools, final, accept, limits, opening).run()
+    return _Conversation(chat, workspace, tools, final, accept, limits, opening, on_withheld).run()
 
 
 def enclose(text: str) -> str:
@@ -104,12 +115,14 @@ def settle(rejected: Rejected, why: str, earlier: Sequence[str] = ()) -> object:
 class _Conversation(Generic[T]):
     def __init__(
         self, chat: Talks, workspace: Workspace | None, tools: Sequence[Json], final: Json,
-        accept: Callable[[Json], T], limits: Limits, messages: list[Json],
+        accept: Callable[[Json], T], limits: Limits, messages: list[Json], on_withheld: Callable[[], None],
     ) -> None:  # fmt: skip
+        self._on_withheld = on_withheld
         self._chat, self._workspace, self._accept, self._limits = chat, workspace, accept, limits
         self._tools, self._final = list(tools), final
         self._offered = [tool["function"]["name"] for tool in tools]
         self._messages = messages
+        self._newest = len(messages)
         self._errors: list[str] = []
         self._until = time.monotonic() + limits.seconds
         self._calls = self._tokens = self._characters = self._images = self._reasks = 0
@@ -156,10 +169,25 @@ class _Conversation(Generic[T]):
         try:
             reply = self._chat.complete(self._messages, tools=tools, seconds=self._limits.call_seconds)
         except ModelRefused as error:
+            if error.call_class == CallClass.CONTENT_FILTER and self._withhold():
+                return self._ask(tools)
             raise GradingError(str(error)) from error
+        if reply.finish_reason == CallClass.CONTENT_FILTER and self._withhold():
+            return self._ask(tools)
         self._tokens += (reply.input_tokens or 0) + (reply.output_tokens or 0)
         self._messages.append(_sendable(reply.message))
         return reply
+
+    def _withhold(self) -> bool:
+        """Take what tools answered out of the conversation, the newest answers first; False where none is left."""
+        for start in (self._newest, 0):
+            tail = self._messages[start:]
+            without = [_without_content(message) for message in tail]
+            if without != tail:
+                self._messages[start:] = without
+                self._on_withheld()
+                return True
+        return False
 
     def _submissions(self, calls: Sequence[Json]) -> list[Json]:
         return [call for call in calls if function_of(call)[0] == self._name]
@@ -190,6 +218,7 @@ class _Conversation(Generic[T]):
 
     def _answer_tools(self, calls: Sequence[Json]) -> None:
         """Answer every call; images follow in one user message, for tool messages carry text only."""
+        self._newest = len(self._messages)
         pictures: list[Json] = []
         for call in calls[:CALLS_AT_ONCE]:
             text, images = self._call(call)
@@ -259,6 +288,13 @@ def _with_json(call: Json) -> Json:
     except Rejected:
         arguments = json.dumps({"unreadable": arguments}, ensure_ascii=False)
     return call | {"function": {"name": name, "arguments": arguments}}
+
+
+def _without_content(message: Json) -> Json:
+    """Return a message without what tools answered: their texts, and the pictures that follow in a user message."""
+    content = message.get("content")
+    pictures = message.get("role") == "user" and isinstance(content, list)
+    return message | {"content": WITHHELD} if message.get("role") == "tool" or pictures else message
 
 
 def _tool_message(call: Json, text: str) -> Json:

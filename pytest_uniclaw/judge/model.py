@@ -25,6 +25,8 @@ from pytest_uniclaw.package import HiddenFolder, Reader, open_hidden
 from pytest_uniclaw.verdict import Assessment
 
 VERSION = "1"
+EVIDENCE_REFUSED = "evidence_refused"
+"""Flag: the judge's provider refused what the judge had read, and it went on without that."""
 EMPTY_RESULTS = "empty_results"
 """Flag: the executor left no file, no exported state and no words."""
 
@@ -95,6 +97,7 @@ class ModelSupervisor:
         self, case: Case, assignment: Assignment, choice: ModelChoice, roles: Roles, nonce: str
     ) -> Assessment:
         opened = roles.open("supervisor", choice, turn=case.turn, effort=self.effort, tag=assignment.tag)
+        refused: list[str] = []
         with open_desk(case) as desk, opened as chat:
             suspicion = scan(texts_of(desk), task_text(case))
             examiner = Examiner(assignment, nonce, desk, suspicion)
@@ -102,8 +105,9 @@ class ModelSupervisor:
                 chat, desk.workspace, system=system_prompt(nonce, self.instructions),
                 first=first_message(case, assignment), tools=TOOLS, final=tool_definition(assignment, nonce),
                 accept=examiner.accept, limits=self.limits,
+                on_withheld=lambda: refused.append(EVIDENCE_REFUSED),
             )  # fmt: skip
-        return assessment.model_copy(update={"flags": (*assessment.flags, *suspicion.flags)})
+        return assessment.model_copy(update={"flags": (*assessment.flags, *suspicion.flags, *refused[:1])})
 
 
 def nonce_of(case: Case, references: Path, tag: str) -> str:

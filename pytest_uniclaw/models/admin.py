@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -17,7 +17,7 @@ from pytest_uniclaw.models.registry import Registry
 from pytest_uniclaw.models.replay import Replay
 from pytest_uniclaw.models.script import load_script
 
-_ROLES = ("executor", "supervisor", "user_simulator")
+_ROLES = get_args(Role)
 
 
 class AdminApp:

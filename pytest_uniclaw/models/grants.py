@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pytest_uniclaw.errors import InfraError
 from pytest_uniclaw.models.prices import Price
 
-Role = Literal["executor", "supervisor", "user_simulator"]
+Role = Literal["executor", "supervisor", "user_simulator", "harness"]
+"""Who asks. ``harness`` asks a provider that failed the executor whether it answers others."""
 SCRIPT = "script"
 """The provider that needs no key: it says what a ``script/model.yaml`` says."""
 REPLAY = "replay"
@@ -278,6 +279,11 @@ def provider_failure(calls: Sequence[Call]) -> Failure | None:
         if last.call_class in INFRA_CLASSES:
             return last
     return None
+
+
+def is_refusal(failure: Failure) -> bool:
+    """Say whether a provider refused the request as such, which no waiting changes: 404, 403 for its content, …"""
+    return failure.status is not None and 400 <= failure.status < 500 and failure.status not in (408, 409, 425, 429)
 
 
 def infra_error(role: Role, failure: Failure) -> InfraError:
