@@ -1,7 +1,7 @@
 # What a person types. The work is done by scripts/; every target may be repeated and does only what is missing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo replay test bench setup venv images images-all lint
+.PHONY: help demo replay test test-agents bench setup venv images images-all lint
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,6 +14,9 @@ replay:  ## the demo's three roles once more, from the cassette that the demo re
 
 test:  ## set up, then lint, types, unit tests and container tests: everything CI runs
 	@scripts/test
+
+test-agents:  ## the conformance battery for every agent, and its page in docs/
+	@scripts/test-agents
 
 bench: setup  ## what the harness costs beside the agent, with the floors it is held to
 	@.venv/bin/python benchmarks/gateway.py --short

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_uniclaw.commands import agreement, regrade
+from pytest_uniclaw.commands import agreement, export, regrade
 from pytest_uniclaw.doctor import examine
 from pytest_uniclaw.errors import UniclawError
 from pytest_uniclaw.lint import Finding, shorten
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR")
     report.set_defaults(run=_report)
-    for command in (regrade, agreement):
+    for command in (regrade, agreement, export):
         command.add(commands)
     commands.add_parser("images", help="build, list and prune images (see uniclaw images --help)")
     return parser

@@ -105,6 +105,8 @@ def report_lines(records: Sequence[ItemRecord], *, repeated: bool = False) -> li
     lines += [f"{'':{width}}     PR     AS  judged", *(figures_line(row, width) for row in rows)]
     if total.pass_rate != total.upstream_pass_rate and total.upstream_pass_rate is not None:
         lines.append(f"PR without executor_incomplete (upstream's denominator): {total.upstream_pass_rate:.3f}")
+    if (protocols := {record.protocol for record in records}) - {"strict"}:
+        lines.append(f"protocol: {', '.join(sorted(protocols))}")
     if replayed := sum(record.replayed for record in records):
         lines.append(f"replayed from the run directory: {replayed} of {len(records)}")
     return [*lines, headline(total)]

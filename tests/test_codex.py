@@ -28,7 +28,7 @@ from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.models.bridge import Extras, translate
 from pytest_uniclaw.sandbox.base import Completed
-from pytest_uniclaw.sandbox.image_spec import CODEX_VERSIONS, IMAGES, agent_image, context_files
+from pytest_uniclaw.sandbox.image_spec import AGENTS, IMAGES, agent_image, context_files
 
 ACCESS = ModelAccess("http://127.0.0.1:4010/v1", "sk-virtual", "scripted-1")
 THREAD = "rollout-2026-11-30T08-14-27-01a22b85-0516-79c0-85df-8db757f4578c.jsonl"
@@ -227,8 +227,8 @@ def test_a_release_has_its_agent_and_image(version: str) -> None:
 
 
 def test_the_newest_release_is_the_default() -> None:
-    assert load_agent("codex").version == VERSIONS[0] == CODEX_VERSIONS[0]
-    assert VERSIONS == CODEX_VERSIONS
+    assert load_agent("codex").version == VERSIONS[0]
+    assert AGENTS["codex"].releases == VERSIONS
     with pytest.raises(SettingsError, match=r"codex 0\.1 is not supported; known releases: 0\.171\.0, 0\.120\.0"):
         load_agent("codex@0.1")
 

@@ -61,7 +61,7 @@ def test_every_requirement_is_pinned_exactly() -> None:
 
 
 def test_the_nanobot_lock_is_of_its_version() -> None:
-    for version in image_spec.NANOBOT_VERSIONS:
+    for version in image_spec.AGENTS["nanobot"].releases:
         assert f"nanobot-ai=={version}" in context_files(IMAGES[f"nanobot-{version}"])["requirements.txt"].decode()
 
 
@@ -242,7 +242,7 @@ def test_the_grader_has_pytest_and_its_user(engine: Any) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("version", image_spec.NANOBOT_VERSIONS)
+@pytest.mark.parametrize("version", image_spec.AGENTS["nanobot"].releases)
 def test_nanobot_runs_without_root_and_without_a_network(engine: Any, version: str) -> None:
     if images.missing_images(engine.api, [f"nanobot-{version}"]):
         pytest.skip(f"the image of nanobot {version} is not built: make images-all")

@@ -359,3 +359,12 @@ def test_the_table_of_a_stored_run_is_that_of_a_session():
         "all            1.000  1.000  1/2",
         "1/2 passed, 1 infra, coverage 1/2",
     ]
+
+
+def test_another_protocol_than_the_default_is_named():
+    values = {"task_id": "t", "category": "104_multimodal", "capability": "multimodal", "language": "en", "agent": "a"}
+    strict = ItemRecord(**values, status="pass", outcome="passed", score=1.0)
+    paper = ItemRecord(**values, status="pass", outcome="passed", score=1.0, protocol="paper", number=2)
+    assert not any(line.startswith("protocol") for line in report_lines([strict]))
+    assert "protocol: paper" in report_lines([paper])
+    assert "protocol: paper, strict" in report_lines([strict, paper])

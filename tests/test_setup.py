@@ -138,7 +138,10 @@ def shell(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("name", ["scripts/setup", "scripts/demo", "scripts/replay", "scripts/test", ".ci/run"])
+SCRIPTS = ("scripts/setup", "scripts/demo", "scripts/replay", "scripts/test", "scripts/test-agents", ".ci/run")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_are_sound_and_executable(name: str) -> None:
     assert os.access(ROOT / name, os.X_OK)
     assert shell("bash", "-n", name).stderr == ""

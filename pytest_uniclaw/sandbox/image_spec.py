@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,11 +21,10 @@ from pytest_uniclaw.errors import SettingsError
 BASE_IMAGE = "debian:bookworm-slim"
 REPOSITORY = "uniclaw"
 IMAGE_LABEL = "uniclaw.image"
-DEFAULT_NANOBOT = "0.1.5.post3"
-NANOBOT_VERSIONS = (DEFAULT_NANOBOT, "0.3.5")
-DEFAULT_CODEX = "0.171.0"
-CODEX_VERSIONS = (DEFAULT_CODEX, "0.120.0")
-
+DESKTOP = "desktop"
+"""The runtime with a virtual screen and a browser."""
+ON_DESKTOP = "-desktop"
+"""How the names of agents' images end that have the desktop as parent."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -36,6 +35,7 @@ class ImageSpec:
     ``folder`` is a folder of ``docker/``, taken whole. ``parent`` is the name of another spec or, for the first one,
     an image reference. ``args`` are build arguments that are part of the tag. ``extra`` adds files to the context:
     pairs of a name there and a source, ``docker:<path under docker/>`` or ``sandbox:<file of this package>``.
+    ``on_demand`` images are built when they are named, never as part of all.
     """
 
     name: str
@@ -43,16 +43,37 @@ class ImageSpec:
     parent: str
     args: tuple[tuple[str, str], ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
+    on_demand: bool = False
 
 
-def _nanobot(version: str) -> ImageSpec:
-    lock = ("requirements.txt", f"docker:locks/nanobot-{version}.txt")
-    return ImageSpec(name=f"nanobot-{version}", folder="nanobot", parent="runtime", extra=(lock,))
+@dataclass(frozen=True)
+class AgentImages:
+    """The images of one agent, one for each release.
+
+    ``releases`` begins with the default. ``lock`` is the name that the release's pins have in the build context; they
+    are ``docker/locks/<agent>-<release>`` with the same suffix.
+    """
+
+    lock: str
+    releases: tuple[str, ...]
 
 
-def _codex(version: str) -> ImageSpec:
-    lock = ("package-lock.json", f"docker:locks/codex-{version}.json")
-    return ImageSpec(name=f"codex-{version}", folder="codex", parent="runtime", extra=(lock,))
+AGENTS: Mapping[str, AgentImages] = {
+    "nanobot": AgentImages("requirements.txt", ("0.1.5.post3", "0.3.5")),
+    "codex": AgentImages("package-lock.json", ("0.171.0", "0.120.0")),
+    "openclaw": AgentImages("package-lock.json", ("2026.3.11", "2026.9.6")),
+    "qwen-code": AgentImages("package-lock.json", ("0.24.4",)),
+    "opencode": AgentImages("package-lock.json", ("1.18.33",)),
+}
+"""Agents with images of their own; ``docker/<agent>/`` has the Dockerfile."""
+
+
+def _agent_specs(agent: str, images: AgentImages) -> Iterator[ImageSpec]:
+    for release in images.releases:
+        name = f"{agent}-{release}"
+        lock = (images.lock, f"docker:locks/{name}{Path(images.lock).suffix}")
+        yield ImageSpec(name=name, folder=agent, parent="runtime", extra=(lock,))
+        yield ImageSpec(name=name + ON_DESKTOP, folder=agent, parent=DESKTOP, extra=(lock,), on_demand=True)
 
 
 _SPECS = (
@@ -63,21 +84,19 @@ _SPECS = (
         extra=(("guardian.py", "sandbox:guardian.py"), ("sweep.py", "sandbox:sweep.py")),
     ),
     ImageSpec(name="grader", folder="grader", parent="runtime"),
-    *(_nanobot(version) for version in NANOBOT_VERSIONS),
-    *(_codex(version) for version in CODEX_VERSIONS),
+    ImageSpec(name=DESKTOP, folder="desktop", parent="runtime"),
+    *(spec for agent, images in AGENTS.items() for spec in _agent_specs(agent, images)),
 )
 
 IMAGES: Mapping[str, ImageSpec] = {spec.name: spec for spec in _SPECS}
 """Every image of ours by name, parents before children."""
 
-DEMO_IMAGES = ("runtime", "grader", f"nanobot-{DEFAULT_NANOBOT}")
+DEMO_IMAGES = ("runtime", "grader", f"nanobot-{AGENTS['nanobot'].releases[0]}")
 """What ``make demo`` needs."""
 
-_AGENT_IMAGES = {
-    "oracle": {"": "runtime"},
-    "nop": {"": "runtime"},
-    "nanobot": {version: f"nanobot-{version}" for version in NANOBOT_VERSIONS} | {"": f"nanobot-{DEFAULT_NANOBOT}"},
-    "codex": {version: f"codex-{version}" for version in CODEX_VERSIONS} | {"": f"codex-{DEFAULT_CODEX}"},
+_AGENT_IMAGES = {"oracle": {"": "runtime"}, "nop": {"": "runtime"}} | {
+    agent: {release: f"{agent}-{release}" for release in images.releases} | {"": f"{agent}-{images.releases[0]}"}
+    for agent, images in AGENTS.items()
 }
 
 
@@ -106,6 +125,13 @@ def agent_image(agent: str, version: str | None = None) -> str:
 def agent_image_tag(agent: str, version: str | None = None) -> str:
     """Return the tag of the image an agent of ours runs in (see :func:`agent_image`)."""
     return image_tag(agent_image(agent, version))
+
+
+def on_desktop(image: str) -> str:
+    """Return the image that has what ``image`` has and the desktop; an image that is none of ours must have it."""
+    if image == "runtime":
+        return DESKTOP
+    return image + ON_DESKTOP if image + ON_DESKTOP in IMAGES else image
 
 
 def docker_root() -> Path:

@@ -1,0 +1,89 @@
+"""Look at the desktop after a turn; run as root inside the container, from ``/opt/uniclaw/desktop/probe.py``.
+
+    probe.py FOLDER DISPLAY [--pictures]
+
+FOLDER gets ``probe.json``: windows with their places, the active window's title, processes and what could not be seen;
+and, with ``--pictures``, ``screenshot.png``. Each step has a deadline of its own, so that a screen that hangs leaves
+the list of processes. The exit status is 3 when there is no window manager to ask.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+STEP_SECONDS = 6
+MOST = 500
+COMMAND_LENGTH = 300
+NO_SCREEN = 3
+ROW = re.compile(r"(0x[0-9a-f]+)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+\S+ ?(.*)")
+PICTURE = "import sys; from PIL import ImageGrab; " \
+    "ImageGrab.grab(xdisplay=sys.argv[1]).convert('RGB').save(sys.argv[2], compress_level=6)"
+
+
+def ask(problems, display, *command):
+    """Return a program's output; what keeps it from answering is noted."""
+    variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "DISPLAY": display}
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=STEP_SECONDS, check=False, env=variables)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        problems.append(f"{command[0]}: {type(error).__name__}")
+        return None
+    if done.returncode:
+        problems.append(f"{command[0]}: {done.stderr.decode('utf-8', 'replace').strip()[-200:]}")
+        return None
+    return done.stdout.decode("utf-8", "replace")
+
+
+def windows(text):
+    """Parse ``wmctrl -lGpx``: one window a row, places in pixels of the screen."""
+    found = []
+    for row in text.splitlines()[:MOST]:
+        if match := ROW.fullmatch(row):
+            number, _, pid, x, y, width, height, kind, title = match.groups()
+            found.append({"id": number, "pid": int(pid), "x": int(x), "y": int(y), "width": int(width),
+                          "height": int(height), "class": kind, "title": title[:COMMAND_LENGTH]})
+    return found
+
+
+def processes():
+    """Return pid, user id and command line of everything that runs, kernel threads and this program left out."""
+    found = []
+    for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        try:
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            user = folder.stat().st_uid
+        except OSError:
+            continue  # it ended meanwhile
+        if command and int(folder.name) not in (1, os.getpid(), os.getppid()):
+            found.append({"pid": int(folder.name), "uid": user, "command": command[:COMMAND_LENGTH]})
+    return found[:MOST]
+
+
+def main(folder, display, *options):
+    """Write what is seen; return the exit status."""
+    target = Path(folder)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(mode=0o755, parents=True)
+    problems = []
+    listed = ask(problems, display, "wmctrl", "-lGpx")
+    active = ask([], display, "xdotool", "getactivewindow", "getwindowname") if listed else None
+    size = re.search(r"dimensions:\s+(\d+)x(\d+)", ask([], display, "xdpyinfo") or "")
+    seen = {
+        "screen": [int(size[1]), int(size[2])] if size else None,
+        "windows": windows(listed or ""),
+        "active": (active or "").strip(),
+        "processes": processes(),
+        "problems": problems,
+    }
+    if listed is not None and "--pictures" in options:
+        ask(problems, display, sys.executable, "-I", "-c", PICTURE, display, str(target / "screenshot.png"))
+    (target / "probe.json").write_text(json.dumps(seen, indent=1, ensure_ascii=True))
+    return NO_SCREEN if listed is None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
