@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pytest_uniclaw.attempt import Attempt, Turn, best_score
+from pytest_uniclaw.attempt import Attempt, Turn, Usage, best_score
 from pytest_uniclaw.errors import GradingError, InfraError, ModelRefused, SandboxLost, TaskError
 from pytest_uniclaw.judge.base import Case, Evidence, Supervisor
-from pytest_uniclaw.models.client import GatewayAddress
+from pytest_uniclaw.models.client import Gateway, GatewayAddress
 from pytest_uniclaw.package import Reader, load_rubric
-from pytest_uniclaw.record import best_of, reason_of
+from pytest_uniclaw.record import best_of, reason_of, usage_by_role
 from pytest_uniclaw.report.upstream import write_upstream
 from pytest_uniclaw.roles import RoleModels
 from pytest_uniclaw.sandbox.base import Owner, SandboxProvider
@@ -44,8 +44,8 @@ class Regrading:
 def regrade_attempt(regrading: Regrading, task: Task, stored: Path, attempt: Attempt, directory: Path) -> Attempt:
     """Judge every turn of a stored attempt again and write the new record into ``directory``.
 
-    Raises :class:`InfraError` when engine or provider fail and OSError when the record cannot be written; what a
-    supervisor cannot judge is recorded as ``unjudged``.
+    What a supervisor cannot judge is recorded as ``unjudged``, and an engine or provider that fails as infrastructure,
+    so that every attempt of the run stands in the new one. Raises OSError when the record cannot be written.
     """
     course = Course(global_timeout=attempt.status is Status.GLOBAL_TIMEOUT)
     if attempt.status in KEPT:
@@ -80,8 +80,10 @@ def _judge_turns(
             course.turns[-1] = course.turns[-1].model_copy(update={"verdict": verdict, "handoff": handoff_of(verdict)})
     except (GradingError, ModelRefused, TaskError) as error:
         course.block(Status.UNJUDGED, error)
+    except InfraError as error:
+        course.block(Status.RATE_LIMIT if error.kind == "rate_limit" else Status.INFRA_ERROR, error)
     except SandboxLost as error:
-        raise InfraError(f"the grading sandbox was lost: {error}") from None
+        course.block(Status.INFRA_ERROR, f"the grading sandbox was lost: {error}")
 
 
 def _roles(regrading: Regrading, task: Task, attempt: Attempt, directory: Path) -> RoleModels | None:
@@ -116,9 +118,23 @@ def _record(course: Course, regrading: Regrading, attempt: Attempt) -> Attempt:
             "unfinished_best": best_score(turns, finished=False), "problem": course.problem,
             "reason": reason_of(status, score, course, last, turns), "flags": tuple(course.flags),
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-            "digests": attempt.digests | {"supervisor": grader},
+            "digests": attempt.digests | {"supervisor": grader}, "cassettes": (),
+            "usage": (*[used for used in attempt.usage if used.role != "supervisor"], *_used(regrading, attempt)),
         }
     )  # fmt: skip
+
+
+def _used(regrading: Regrading, attempt: Attempt) -> tuple[Usage, ...]:
+    """Return what this supervisor's model was used for the attempt, nothing where that cannot be told."""
+    if regrading.gateway is None:
+        return ()
+    gateway = Gateway(regrading.gateway)
+    try:
+        calls = gateway.calls(attempt.attempt_id, "supervisor")
+        waited = gateway.activity(attempt.attempt_id, "supervisor").waited_seconds if calls else 0.0
+    except InfraError:
+        return ()
+    return usage_by_role(calls, {"supervisor": waited})
 
 
 def _decision(verdicts: tuple[Verdict, ...]) -> Decision | None:

@@ -49,8 +49,8 @@ turns:
   - - say: "Turn {{turn}} has read it all."
 """
 LONG, LONGER = (f"Sum {size}. " + "é表 x" * (size // 7) + f" End {size}." for size in (100_000, 1_000_000))
-DEADLINE = 30.0
-"""Seconds for a turn that is to be ended; the slowest agent starts within it on an idle machine."""
+DEADLINES = {"openclaw@2026.9.6": 120.0}
+"""Seconds for a turn that is to be ended while the agent works, where 20 are too few for its start."""
 
 
 @dataclass
@@ -221,7 +221,7 @@ def test_a_failing_model_is_told_by_the_ledger(
 
 def test_a_model_that_hangs_is_ended_by_the_deadline(gateway: GatewayProcess, tmp_path: Path, agent: str) -> None:
     with seated(gateway, tmp_path, agent, "turns: [[{hang: true}]]") as seat:
-        played = seat.turn(1, "Go.", TurnLimits(DEADLINE, 600.0))
+        played = seat.turn(1, "Go.", TurnLimits(DEADLINES.get(agent, 20.0), 600.0))
         assert played.completed.ending is Ending.DEADLINE
         assert not played.finish.finished
         assert seat.calls()[-1].call_class is CallClass.CANCELLED
@@ -240,7 +240,7 @@ def test_a_killed_turn_leaves_nothing_running_and_is_recorded_whole(
     gateway: GatewayProcess, tmp_path: Path, agent: str
 ) -> None:
     with seated(gateway, tmp_path, agent, KILLED) as seat:
-        killed = seat.turn(1, "Go.", TurnLimits(DEADLINE, 600.0))
+        killed = seat.turn(1, "Go.", TurnLimits(DEADLINES.get(agent, 20.0), 600.0))
         assert killed.completed.ending is Ending.DEADLINE
         assert not killed.finish.finished
         assert not [line for line in processes(seat) if line.startswith("agent ")]
@@ -252,10 +252,10 @@ def test_a_killed_turn_leaves_nothing_running_and_is_recorded_whole(
 
 
 def test_silence_ends_a_turn(gateway: GatewayProcess, tmp_path: Path, agent: str) -> None:
-    script = "turns: [[{shell: 'sleep 300'}, {hang: true}]]"
-    with seated(gateway, tmp_path, agent, script) as seat:
-        played = seat.turn(1, "Go.", TurnLimits(150.0, 20.0))
-        assert played.completed.ending in {Ending.SILENCE, Ending.DEADLINE}
+    """No output and no model call for 8 s: less than codex waits for a tool before it asks the model again."""
+    with seated(gateway, tmp_path, agent, "turns: [[{shell: 'sleep 300'}, {say: never}]]") as seat:
+        played = seat.turn(1, "Go.", TurnLimits(300.0, 8.0))
+        assert played.completed.ending is Ending.SILENCE
         assert not played.finish.finished
         assert not [line for line in processes(seat) if line.startswith("agent ")]
 
@@ -269,8 +269,9 @@ def test_a_container_that_is_killed_is_told_and_salvaged(gateway: GatewayProcess
             seat.executor.turn(1, "Go.", LIMITS)
         killer.join()
         assert lost.value.cause == "killed"
-        seen = seat.executor.salvage(1)
-        assert [r["message"]["role"] for r in seen.records][:3] == ["user", "assistant", "toolResult"]
+        roles = [record["message"]["role"] for record in seat.executor.salvage(1).records]
+        assert roles[0] == "user"
+        assert roles[-3:] == ["assistant", "toolResult", "assistant"], "from what the gateway saw"
 
 
 def kill_after(seat: Seat, calls: int) -> None:

@@ -14,7 +14,6 @@ from pytest_uniclaw.models.client import GatewayProcess
 from pytest_uniclaw.models.grants import CallClass
 
 pytestmark = pytest.mark.docker
-PROXY = {"http_proxy": "http://10.1.1.1:9", "HTTP_PROXY": "http://10.1.1.1:9"}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ turns:
     - say: done
 """
     with seated(gateway, tmp_path, f"codex@{version}", script) as opened:
-        seat = in_environment(opened, MAIL_TOKEN="for the shell", **PROXY)
+        seat = in_environment(opened, MAIL_TOKEN="for the shell")
         played = seat.turn(1, "Go.")
         assert played.finish.finished, played.finish
         assert played.users == ["Go."]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from task_package import build
 from test_report import attempt
 
+from pytest_uniclaw.attempt import Ending, Turn, Usage
 from pytest_uniclaw.cli import main
 from pytest_uniclaw.errors import InfraError
+from pytest_uniclaw.judge.supervisor import ChecksSupervisor
 from pytest_uniclaw.status import Status
-from pytest_uniclaw.store import save_attempt
+from pytest_uniclaw.store import attempts_of, save_attempt
 
 TASK = "task_101_01_sum"
 ACME = '[providers.acme]\nbase_url = "http://127.0.0.1:9/v1"\napi_key_env = "ACME_KEY"\n'
@@ -76,3 +79,36 @@ def test_a_failure_before_the_first_attempt_leaves_no_run(
     assert main(["regrade", "one", "--supervisor=checks", "--sandbox=local"]) == 2
     assert capsys.readouterr().out == "error: the engine is gone\n"
     assert runs(folder) == ["one"]
+
+
+def test_a_failure_at_one_attempt_is_infrastructure_and_the_others_are_judged(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = folder / "runs" / "one" / "a1" / "nanobot" / "m" / "101_skill_usage" / TASK
+    for name, score in (("p1-abc", 0.5), ("p1-def", 0.6)):
+        kept = attempt(Status.BUDGET_EXHAUSTED).model_copy(update={"score": score})
+        used = (Usage(role="executor", calls=3), Usage(role="supervisor", calls=9))
+        turn = Turn(
+            number=1, message="Go.", started="2026-11-30T10:00:00+00:00", seconds=1, wall_seconds=1,
+            ending=Ending.EXITED, exit_code=0, finished=True, directory="turns/1",
+        )  # fmt: skip
+        kept = kept.model_copy(update={"task_id": TASK, "attempt_id": name, "usage": used, "turns": (turn,)})
+        save_attempt(stored / name, kept)
+    original = ChecksSupervisor.assess
+
+    def assess(supervisor: ChecksSupervisor, case: Any) -> Any:
+        if case.owner.attempt == "p1-abc":
+            raise InfraError("the engine is gone", kind="rate_limit")
+        return original(supervisor, case)
+
+    monkeypatch.setattr(ChecksSupervisor, "assess", assess)
+    assert main(["regrade", "one", "--supervisor=checks", "--sandbox=local"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        f"[1/2] {TASK} nanobot: 0.50 budget_exhausted -> - rate_limit",
+        f"[2/2] {TASK} nanobot: 0.60 budget_exhausted -> - unjudged",
+    ]
+    (new,) = [name for name in runs(folder) if name != "one"]
+    found = [one for _, one in attempts_of(folder / "runs" / new)]
+    assert [one.status for one in found] == [Status.RATE_LIMIT, Status.UNJUDGED]
+    assert [[used.role for used in one.usage] for one in found] == [["executor"], ["executor"]], "another judge's use"

@@ -49,11 +49,9 @@ session=${session%.jsonl}
 """Shell: finds the first thread, empty where there is none. A thread's id ends the name of its file."""
 _TURN = f"""
 {RESUME}
-export NO_PROXY="127.0.0.1,localhost,${{NO_PROXY:-${{no_proxy:-}}}}"
-export no_proxy="$NO_PROXY"
 exec codex exec --json --skip-git-repo-check ${{session:+resume "${{session: -36}}"}} - <"$0"
 """
-"""The gateway is never asked for by way of a proxy, which an executor with a network may have."""
+"""Shell: continues the first thread, or begins one, with the message of the file ``$0``."""
 
 
 @dataclass(frozen=True)
