@@ -7,27 +7,39 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pytest_uniclaw.schema import ServiceYaml, TaskYaml
 from pytest_uniclaw.yamlsource import Location, YamlSource
 
 EVAL_RULE = "references/eval_rule.md"
-BASE_SKILLS = frozenset(
-    {
-        "agent-browser-control",
-        "apt-package-manager",
-        "desktop-control",
-        "duckduckgo-search",
-        "linux-gui-control",
-        "web-search",
-    }
-)
-"""Skills that the images carry; a package may list them without shipping them."""
+BASE_SKILLS: Mapping[str, str] = {
+    "agent-browser": "agent-browser",
+    "agent-browser-control": "agent-browser",
+    "apt-package-manager": "apt-packages",
+    "apt-packages": "apt-packages",
+    "desktop-control": "desktop-control",
+    "duckduckgo-search": "duckduckgo-search",
+    "linux-gui-control": "desktop-control",
+    "web-search": "web-search",
+}
+"""Skills that a package may list without shipping them, and the folder of ours that they mean; upstream's names too."""
+_SKILLS = Path(__file__).with_name("skills")
 POINTER_MARK = b"version https://git-lfs.github.com/spec/"
 POINTER_BYTES = 1024
 """A large-file pointer is a text file smaller than this."""
+
+
+def base_skill(name: str) -> dict[str, bytes]:
+    """Return the files of a base skill by their path in its folder; its head bears the name that was asked for.
+
+    Raises KeyError for any other name.
+    """
+    folder = _SKILLS / BASE_SKILLS[name]
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.*"))}
+    own = f"name: {folder.name}\n".encode()
+    return files | {"SKILL.md": files["SKILL.md"].replace(own, f"name: {name}\n".encode(), 1)}
 
 
 def check_declared(source: YamlSource, fields: TaskYaml, folder: Path) -> None:
@@ -91,7 +103,7 @@ def _check_skill(source: YamlSource, index: int, folder: Path, name: str) -> Non
         _refuse_leaks(source, ("skills", index), folder / "skills" / name)
     elif name not in BASE_SKILLS:
         remedy = f"add skills/{name}/SKILL.md to {folder}, or use one of {', '.join(sorted(BASE_SKILLS))}"
-        raise source.error(f"no skill {name!r} in the package or the images", ("skills", index), remedy=remedy)
+        raise source.error(f"no skill {name!r} in the package or in pytest-uniclaw", ("skills", index), remedy=remedy)
 
 
 def _check_service(source: YamlSource, index: int, folder: Path, service: ServiceYaml) -> None:

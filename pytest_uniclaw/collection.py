@@ -53,7 +53,7 @@ class TaskFile(pytest.Module):
         agents = (CUSTOM,) if overriding_file(self, "agent") else settings.agents or (task.agent_sys,)
         models = models_of(settings, task)
         for agent in agents:
-            chosen = models if needs_model(agent) else models[:1]
+            chosen = models if needs_model(agent, settings) else models[:1]
             for choice in chosen:
                 for number in range(1, settings.attempts + 1):
                     name = item_name(agent, choice, several=len(chosen) > 1, number=number, attempts=settings.attempts)
@@ -121,12 +121,13 @@ def refuse_unknown_agents(config: pytest.Config) -> None:
 
     An ``agent_sys`` of a task is looked at when the task is to run, so that foreign suites can be collected.
     """
-    given = config.getoption("uniclaw_agent", None)
-    if given is not None and not given.strip(", "):
-        raise pytest.UsageError(f"--agent={given} names no agent (installed agents: {', '.join(agent_names())})")
+    given, settings = config.getoption("uniclaw_agent", None), load_settings(config)
     try:
-        for name in load_settings(config).agents:
-            load_agent(name)
+        names = agent_names(settings.agent_tables)
+        if given is not None and not given.strip(", "):
+            raise SettingsError(f"--agent={given} names no agent (installed agents: {', '.join(names)})")
+        for name in settings.agents:
+            load_agent(name, settings.agent_tables)
     except SettingsError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -136,10 +137,10 @@ def models_of(settings: Settings, task: Task) -> tuple[ModelChoice, ...]:
     return parse_models(settings.models or (task.model,))
 
 
-def needs_model(agent: str) -> bool:
+def needs_model(agent: str, settings: Settings) -> bool:
     """Say whether an agent asks a model; one that is not installed may."""
     try:
-        return load_agent(agent).needs_model
+        return load_agent(agent, settings.agent_tables).needs_model
     except SettingsError:
         return True
 

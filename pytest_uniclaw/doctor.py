@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pytest_uniclaw.errors import UniclawError
+from pytest_uniclaw.agents.registry import agent_names, load_agent
+from pytest_uniclaw.errors import SettingsError, UniclawError
 from pytest_uniclaw.extensions import load_provider
 from pytest_uniclaw.sandbox.engine_setup import Action, EnginePlan, gather_facts, plan_engine
 from pytest_uniclaw.settings import Settings
@@ -37,7 +38,7 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Look at engine, images, models, disk and memory. Starts nothing and changes nothing."""
-    return [*_engine(), *_models(settings), _disk(), _memory()]
+    return [*_engine(), *_agents(settings), *_models(settings), _disk(), _memory()]
 
 
 def _engine() -> Iterator[Finding]:
@@ -63,6 +64,24 @@ def engine_finding(plan: EnginePlan, refusal: str) -> Finding:
         text, remedy = f"{plan.reason}, but {refusal}", "bring the engine or the package docker up to date"
         return Finding("engine", "MISS", text, remedy)
     return Finding("engine", "MISS", plan.reason, plan.remedy or _STARTS[plan.action])
+
+
+def _agents(settings: Settings) -> Iterator[Finding]:
+    """Say of every agent that the settings describe whether its image is there."""
+    tables, provider = settings.agent_tables, load_provider("docker")
+    try:
+        agent_names(tables)
+    except SettingsError as error:
+        text, _, remedy = str(error).partition("\n  fix: ")
+        yield Finding("agent", "MISS", text, remedy)
+        return
+    for agent in (load_agent(name, tables) for name in tables.tables):
+        try:
+            provider.check((agent.image,))
+            yield Finding("agent", "ok", f"{agent.name} {agent.version} in {agent.image}")
+        except SettingsError as error:
+            text, _, remedy = str(error).partition("\n  fix: ")
+            yield Finding("agent", "MISS", f"{agent.name}: {text}", remedy)
 
 
 def _models(settings: Settings) -> Iterator[Finding]:

@@ -16,12 +16,14 @@ from pytest_uniclaw.agents.guard import GuardedAgent
 from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl, was_cut
 from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
 from pytest_uniclaw.attempt import Manifest
+from pytest_uniclaw.desktop import PROBE_FOLDER, look, probe_folder
 from pytest_uniclaw.errors import AgentError, InfraError, ModelRefused, SandboxLost
 from pytest_uniclaw.judge.base import Evidence
 from pytest_uniclaw.models.chat_client import open_chat
 from pytest_uniclaw.models.client import Gateway
 from pytest_uniclaw.models.exchange import rebuild_messages
 from pytest_uniclaw.models.grants import Call, Grant, GrantRequest
+from pytest_uniclaw.recording import Recording
 from pytest_uniclaw.redaction import Redactor
 from pytest_uniclaw.roles import RoleModels
 from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Pulse, Sandbox, TurnLimits
@@ -57,7 +59,10 @@ class TurnEvidence:
 
 @dataclass
 class Executor:
-    """A provisioned executor: an agent in its sandbox, with services and a model grant."""
+    """A provisioned executor: an agent in its sandbox, with services and a model grant.
+
+    ``notes`` are flags of what went wrong beside the turns.
+    """
 
     spec: AttemptSpec
     task: Task
@@ -68,6 +73,8 @@ class Executor:
     grant: Grant | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     resources: ExitStack = field(default_factory=ExitStack)
+    recording: Recording | None = None
+    notes: list[str] = field(default_factory=list)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -88,6 +95,13 @@ class Executor:
     def agent(self) -> GuardedAgent:
         """The adapter, behind its guard: nothing else calls it."""
         return GuardedAgent(self.spec.agent, self.spec.directory, self.redactor)
+
+    def wrap_up(self) -> tuple[str, ...]:
+        """End what ran beside the turns, before the attempt is recorded; return its flags. Never raises."""
+        if self.recording is not None:
+            self.notes += self.recording.finish(self.spec.directory)
+            self.recording = None
+        return tuple(self.notes)
 
     def close(self) -> None:
         """Revoke the grant and remove the sandbox before whoever opened it does; may be repeated."""
@@ -124,6 +138,9 @@ class Executor:
         for exported in (evidence.state, evidence.folder / "export_errors.log"):
             redact_folder(exported, self.redactor)
         wanted = {self.sandbox.paths.results: evidence.results}
+        if self.task.gui:
+            flags += look(self.sandbox, pictures=not self.variant.privacy_keys)
+            wanted[probe_folder(self.sandbox)] = evidence.state / PROBE_FOLDER
         sources = self.agent.transcript_sources(self.sandbox)
         wanted.update({source: folder / "raw" / str(index) for index, source in enumerate(sources)})
         try:

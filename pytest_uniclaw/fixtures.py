@@ -15,6 +15,7 @@ from pytest_uniclaw.agents.registry import check_agent, load_agent
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.budget import Budget, paper_budget
 from pytest_uniclaw.collection import CUSTOM, TaskItem, overriding_file
+from pytest_uniclaw.desktop import image_for
 from pytest_uniclaw.errors import SettingsError, TaskUnavailable
 from pytest_uniclaw.executor import Executor
 from pytest_uniclaw.extensions import load_provider
@@ -59,7 +60,7 @@ def agent(request: pytest.FixtureRequest) -> Agent:
     """The executor's adapter. Override to plug in an agent of your own without an entry point."""
     item: TaskItem = request.node
     try:
-        return load_agent(item.agent_name)
+        return load_agent(item.agent_name, load_settings(item.config).agent_tables)
     except SettingsError as error:
         raise TaskInfra(str(error), pytrace=False) from None
 
@@ -151,6 +152,7 @@ def attempt_spec(
     item: TaskItem = request.node
     settings, parts = load_settings(item.config), uniclaw_parts
     _skip_unavailable(item, task, uniclaw_run.context)
+    _skip_without_desktop(item, task, parts.agent)
     model = item.model if parts.agent.needs_model else None
     _refuse_unready(item, task, parts.agent, model)
     return AttemptSpec(
@@ -227,6 +229,17 @@ def _skip_unavailable(item: TaskItem, task: Task, context: RunContext) -> None:
         _skip(item, reason)
     if load_provider(settings.sandbox).trusted_only and not task.local:
         _skip(item, f"{task.task_id}: not marked `uniclaw: {{local: true}}`, so it does not run in the local sandbox")
+
+
+def _skip_without_desktop(item: TaskItem, task: Task, agent: Agent) -> None:
+    """Skip a task that needs a desktop when the image that has one is not built."""
+    image = image_for(agent.image, task)
+    if image == agent.image:
+        return
+    try:
+        _check_image(load_settings(item.config).sandbox, image)
+    except SettingsError as error:
+        _skip(item, f"{task.task_id} needs a desktop: {error}")
 
 
 def _skip(item: TaskItem, reason: str) -> None:

@@ -18,6 +18,7 @@ from pytest_uniclaw.agents.guard import ERROR_LOG
 from pytest_uniclaw.judge.gate import ASKED_AGAIN
 from pytest_uniclaw.options import load_settings
 from pytest_uniclaw.outcome import detail_of
+from pytest_uniclaw.recording import RECORDING
 from pytest_uniclaw.report.record import SKIPPED, ItemRecord, TurnNote, lane_line
 from pytest_uniclaw.report.stats import headline, rate_rows
 from pytest_uniclaw.sandbox.services import LOGS
@@ -28,7 +29,7 @@ WORDS = {ASKED_AGAIN: "asked for another message", "fallback": "a neutral line i
 """The rewriter's decisions as a reader understands them."""
 LINKS = (
     ("artifacts", ""), ("transcript", "transcript.jsonl"), ("record", "uniclaw.json"), ("services", LOGS),
-    ("error", ERROR_LOG), ("pre_exec", "pre_exec.log"),
+    ("error", ERROR_LOG), ("pre_exec", "pre_exec.log"), ("recording", RECORDING),
 )  # fmt: skip
 """What a row may link to, by the file's name in the attempt's folder."""
 STYLE = (

@@ -21,6 +21,7 @@ from pytest_uniclaw.errors import (
     SettingsError,
     SimulatorError,
     TaskError,
+    UniclawError,
 )
 from pytest_uniclaw.executor import Executor
 from pytest_uniclaw.prompts import first_message
@@ -85,7 +86,7 @@ def _guarded(course: Course, opened: AbstractContextManager[Executor], sink: Sin
     """Play one try; every declared error becomes the status that the design gives it."""
     try:
         with opened as executor:
-            _play(course, executor, sink)
+            _play_whole(course, executor, sink)
     except PreExecError as error:
         course.block(Status.PRE_EXEC_FAILED, error)
     except AgentError as error:
@@ -107,11 +108,21 @@ def _guarded(course: Course, opened: AbstractContextManager[Executor], sink: Sin
         course.block(Status.INFRA_ERROR, f"the host failed: {error}")
 
 
+def _play_whole(course: Course, executor: Executor, sink: Sink) -> None:
+    """Play, and end what runs beside the turns, also after a declared error; an interrupt does not wait for that."""
+    try:
+        _play(course, executor, sink)
+    except (UniclawError, OSError):
+        course.note(*executor.wrap_up())
+        raise
+    course.note(*executor.wrap_up())
+
+
 def _play(course: Course, executor: Executor, sink: Sink) -> None:
     """Alternate executor turns and verdicts until the verdict is final, or turns or executor time run out."""
     budget = executor.spec.budget
     view = public_view(executor.task, executor.variant)
-    messages = [first_message(view, executor.sandbox.paths)]
+    messages = [first_message(view, executor.sandbox.paths, gui=executor.task.gui)]
     for number in range(1, budget.turns + 1):
         sink({"what": "turn", "turn": number, "of": budget.turns})
         verdict, seen = play_turn(course, executor, number, messages[-1], sink)

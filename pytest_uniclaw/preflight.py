@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pytest_uniclaw.agents.base import Agent
 from pytest_uniclaw.agents.registry import load_agent
+from pytest_uniclaw.desktop import image_for
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.extensions import load_provider, load_simulator, load_supervisor
 from pytest_uniclaw.judge.base import Supervisor
@@ -38,7 +39,7 @@ def check_models(wanted: Sequence[Wanted], settings: Settings) -> bool:
         if item.agent is None:
             needed = True
             continue
-        agent = load_agent(item.agent)
+        agent = load_agent(item.agent, settings.agent_tables)
         if agent.needs_model:
             needed = True
             for text in settings.models or (item.task.model,):
@@ -51,7 +52,8 @@ def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
     supervisor = load_supervisor(settings.supervisor.name)
     load_simulator(settings.simulator.name)
     provider = load_provider(settings.sandbox)
-    agents = [load_agent(name) for name in dict.fromkeys(item.agent for item in wanted if item.agent is not None)]
+    names = dict.fromkeys(item.agent for item in wanted if item.agent is not None)
+    agents = [load_agent(name, settings.agent_tables) for name in names]
     if provider.trusted_only and parse_gate(settings.gate):
         raise SettingsError(
             f"--gate with --sandbox={provider.name}: that sandbox is not isolation, so it gates nothing"
@@ -64,7 +66,7 @@ def check_sandbox(wanted: Sequence[Wanted], settings: Settings) -> None:
             f"--supervisor={supervisor.name} judges in a container, which --sandbox={provider.name} has none of\n"
             "  fix: use --sandbox=docker, or --supervisor=model"
         )
-    provider.check([*images_of(agents), *own])
+    provider.check([*images_of(wanted, settings), *own])
 
 
 def notices(wanted: Sequence[Wanted], settings: Settings) -> list[str]:
@@ -75,7 +77,9 @@ def notices(wanted: Sequence[Wanted], settings: Settings) -> list[str]:
     if provider.trusted_only:
         known = {item.agent for item in wanted}
         strangers = sorted(
-            name or "a conftest's agent" for name in known if name is None or not load_agent(name).trusted
+            name or "a conftest's agent"
+            for name in known
+            if name is None or not load_agent(name, settings.agent_tables).trusted
         )
         if strangers:
             lines.append(f"warning: {', '.join(strangers)} in the {provider.name} sandbox: it is not isolation")
@@ -92,9 +96,20 @@ def refuse_stranger(agent: Agent, settings: Settings) -> None:
         )
 
 
-def images_of(agents: Iterable[Agent]) -> list[str]:
-    """Return the names of the images that these agents and their grading need."""
-    return list(dict.fromkeys([*(agent.image for agent in agents), GRADER_IMAGE]))
+def images_of(wanted: Iterable[Wanted], settings: Settings) -> list[str]:
+    """Return the names of the images without which nothing can start: those of the executors and their grading.
+
+    An image with a desktop belongs to them only where nothing selected does without one; an item whose desktop is
+    missing is skipped else, for such an image is built on demand.
+    """
+    agents = [(_agent_of(item, settings), item.task) for item in wanted]
+    needed = [(agent.image, image_for(agent.image, task)) for agent, task in agents if agent]
+    plain = [image for own, image in needed if image == own]
+    return list(dict.fromkeys([*(plain or [image for _, image in needed]), GRADER_IMAGE]))
+
+
+def _agent_of(item: Wanted, settings: Settings) -> Agent | None:
+    return load_agent(item.agent, settings.agent_tables) if item.agent is not None else None
 
 
 def supervisor_images(supervisor: Supervisor) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Provisioning: one context manager that turns a spec into a running executor.
 
-Order: private copy and ``pre_exec`` on the host, sandbox, sources and skills, services, the service set, model grant,
-agent configuration. Whatever fails, the exit takes everything down again.
+Order: private copy and ``pre_exec`` on the host, sandbox, sources and skills, desktop, services, recording, the service
+set, model grant, agent configuration. Whatever fails, the exit takes everything down again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from pytest_uniclaw.agents.base import ModelAccess
+from pytest_uniclaw.assets import BASE_SKILLS, base_skill
+from pytest_uniclaw.desktop import start_desktop, variables
 from pytest_uniclaw.errors import InfraError, SandboxLost, UniclawError
 from pytest_uniclaw.executor import Executor
 from pytest_uniclaw.models.client import Gateway
@@ -22,6 +24,7 @@ from pytest_uniclaw.models.grants import Grant, GrantRequest
 from pytest_uniclaw.package import HiddenFolder, Reader, open_hidden, private_copy
 from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.preexec import run_pre_exec
+from pytest_uniclaw.recording import QUALITIES, RECORDING_FAILED, RECORDING_WITHHELD, start_recording
 from pytest_uniclaw.sandbox.base import Entry, Sandbox, SandboxSpec
 from pytest_uniclaw.sandbox.services import start_services
 from pytest_uniclaw.spec import AttemptSpec
@@ -80,10 +83,14 @@ def _provisioned(spec: AttemptSpec, stack: ExitStack) -> Executor:
     sandbox = stack.enter_context(spec.provider.open(sandbox_spec(spec)))
     if inputs := input_entries(task, variant, sandbox):
         sandbox.put(inputs)
+    environment |= variables(task)
+    if task.gui:
+        start_desktop(sandbox, variables(task))
     services = start_services(sandbox, task, environment, spec.directory)
-    if services:  # without them nothing runs yet that a sweep must leave alone
-        sandbox.keep()
     executor = Executor(spec, task, variant, sandbox, services, environment=environment, resources=stack)
+    _start_recording(executor)
+    if services or task.gui:  # without them nothing runs yet that a sweep must leave alone
+        sandbox.keep()
     access = _grant(spec, task, executor, stack)
     executor.agent.prepare(sandbox, task, access)
     write_text(spec.directory / "provisioned", f"{time.monotonic() - started:.3f} s\n")
@@ -96,7 +103,7 @@ def sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
     gateway = spec.gateway if spec.model else None
     return SandboxSpec(
         owner=spec.owner,
-        image=spec.agent.image,
+        image=spec.image,
         user="root" if spec.user == "root" else "agent",
         network=network,
         memory=spec.memory,
@@ -122,7 +129,24 @@ def input_entries(task: Task, variant: Variant, sandbox: Sandbox) -> list[Entry]
         folder = task.folder / "skills" / skill
         if folder.is_dir():
             entries.append(Entry(f"{paths.skills}/{skill}", source=folder, user=user))
+        elif skill in BASE_SKILLS:
+            files = base_skill(skill).items()
+            entries += [Entry(f"{paths.skills}/{skill}/{name}", content, user=user) for name, content in files]
     return entries
+
+
+def _start_recording(executor: Executor) -> None:
+    """Record the screen where the task says so; what keeps that from being done is a flag."""
+    spec = executor.spec
+    quality = QUALITIES.get(executor.task.recording)
+    if quality is None:
+        return
+    if executor.variant.privacy_keys or not executor.task.gui:
+        executor.notes.append(RECORDING_WITHHELD)
+        return
+    executor.recording = start_recording(executor.sandbox, quality, sandbox_spec(spec).lifetime)
+    if executor.recording is None:
+        executor.notes.append(RECORDING_FAILED)
 
 
 def _grant(spec: AttemptSpec, task: Task, executor: Executor, stack: ExitStack) -> ModelAccess | None:

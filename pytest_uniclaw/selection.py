@@ -39,7 +39,7 @@ class Selected:
 
 def selected_item(item: TaskItem) -> Selected:
     """Return an item's selection."""
-    return _selected(item.task, item.agent_name, item.model, item.number)
+    return _selected(load_settings(item.config), item.task, item.agent_name, item.model, item.number)
 
 
 def selected_ids(config: pytest.Config, ids: Iterable[str]) -> dict[str, Selected]:
@@ -69,8 +69,9 @@ def unreported(selected: Mapping[str, Selected], records: Mapping[str, ItemRecor
     return left
 
 
-def _selected(task: Task, agent: str, choice: ModelChoice, number: int) -> Selected:
-    return Selected(task, agent, choice.label if agent != CUSTOM and needs_model(agent) else "", number)
+def _selected(settings: Settings, task: Task, agent: str, choice: ModelChoice, number: int) -> Selected:
+    asks = agent != CUSTOM and needs_model(agent, settings)
+    return Selected(task, agent, choice.label if asks else "", number)
 
 
 def _items_of(config: pytest.Config, settings: Settings, file: str) -> Iterator[tuple[str, Selected]]:
@@ -81,11 +82,11 @@ def _items_of(config: pytest.Config, settings: Settings, file: str) -> Iterator[
         task = load_task(_path_of(config, file))
         models = models_of(settings, task)
         for agent in (CUSTOM, *(settings.agents or (task.agent_sys,))):
-            chosen = models if needs_model(agent) else models[:1]
+            chosen = models if needs_model(agent, settings) else models[:1]
             for choice in chosen:
                 for number in range(1, settings.attempts + 1):
                     name = item_name(agent, choice, several=len(chosen) > 1, number=number, attempts=settings.attempts)
-                    yield name, _selected(task, agent, choice, number)
+                    yield name, _selected(settings, task, agent, choice, number)
 
 
 def _path_of(config: pytest.Config, file: str) -> Path:

@@ -38,6 +38,14 @@ class ProviderSettings:
 
 
 @dataclass(frozen=True)
+class AgentTables:
+    """The tables ``[agents.NAME]`` of the settings file ``path``, as they are written."""
+
+    path: Path = Path(CONFIG_NAME)
+    tables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RoleOptions:
     """What the session chose for a hidden role: how it judges or speaks, its model, effort; empty = each task's own."""
 
@@ -55,6 +63,7 @@ class Settings:
     """
 
     agents: tuple[str, ...] = ()
+    agent_tables: AgentTables = AgentTables()
     models: tuple[str, ...] = ()
     supervisor: RoleOptions = RoleOptions("auto")
     simulator: RoleOptions = RoleOptions("template")
@@ -113,6 +122,7 @@ def resolve(
     _refuse_limits_of_the_paper(texts)
     return Settings(
         agents=_list(texts["agent"]),
+        agent_tables=_agent_tables(config, config_path or root / CONFIG_NAME),
         models=_list(texts["model"]),
         supervisor=_role("supervisor", texts),
         simulator=_role("simulator", texts),
@@ -146,9 +156,18 @@ def resolve(
         providers=providers,
         missing_keys=missing,
         gateway=_gateway(config),
-        proxies={k: env[k] for k in PROXY_NAMES if k in env},
+        proxies=_proxies(env),
         base_environment={k: env[k] for k in ("PATH", "LANG", "SSL_CERT_FILE", "TMPDIR") if k in env},
     )
+
+
+def _proxies(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the proxy variables; no executor asks a proxy for what is in its own sandbox: the gateway, services."""
+    found = {name: env[name] for name in PROXY_NAMES if env.get(name)}
+    if found:
+        excepted = ",".join(filter(None, ("127.0.0.1,localhost", env.get("NO_PROXY") or env.get("no_proxy"))))
+        found |= {"NO_PROXY": excepted, "no_proxy": excepted}
+    return found
 
 
 def _refuse_limits_of_the_paper(texts: Mapping[str, str]) -> None:
@@ -184,7 +203,7 @@ def _read_config(path: Path | None, root: Path) -> dict[str, Any]:
         config = tomllib.loads(chosen.read_text("utf-8"))
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, a number of endless digits, endless nesting
         raise SettingsError(f"{chosen}: not valid TOML: {error}") from None
-    known = {o.key for o in OPTIONS} | {"providers", "gateway"}
+    known = {o.key for o in OPTIONS} | {"providers", "gateway", "agents"}
     for key in config:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
@@ -315,6 +334,16 @@ def _providers(
     return tuple(found), missing
 
 
+def _agent_tables(config: Mapping[str, Any], path: Path) -> AgentTables:
+    """Return the tables of agents; what is in them is read by :mod:`pytest_uniclaw.agents.command_table`."""
+    given = config.get("agents", {})
+    if not isinstance(given, dict):
+        raise SettingsError(
+            f"{path}: agents = {given!r:.80}: expected tables [agents.NAME]\n  fix: to choose an agent write agent = …"
+        )
+    return AgentTables(path, dict(given))
+
+
 def _gateway(config: Mapping[str, Any]) -> dict[str, Any]:
     table = config.get("gateway", {})
     if not isinstance(table, dict):
@@ -335,3 +364,8 @@ def _prices(provider: str, table: Any) -> dict[str, dict[str, float]]:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**6:
                 raise SettingsError(f"{where}: {model}.{kind} = {value!r}: expected US dollars per million tokens")
     return {str(model): {kind: float(value) for kind, value in row.items()} for model, row in table.items()}
+
+
+def edict_source(environment: Mapping[str, str] | None = None) -> str:
+    """Return the folder of the user's own copy of EDICT, empty where none is named."""
+    return (os.environ if environment is None else environment).get("UNICLAW_EDICT_SRC", "")

@@ -72,7 +72,8 @@ def _broken_scripts(wanted: Iterable[Wanted], settings: Settings) -> Iterator[Fi
     """Errors of the scripts that known agents will be answered from, and unknown ones may be."""
     if settings.cassette_replay is not None:
         return
-    asks = {name: name is None or load_agent(name).needs_model for name in {item.agent for item in wanted}}
+    names, tables = {item.agent for item in wanted}, settings.agent_tables
+    asks = {name: name is None or load_agent(name, tables).needs_model for name in names}
     scripts: dict[Path | None, None] = {}
     for item in wanted:
         choices = [parse_model(text) for text in settings.models or (item.task.model,)]

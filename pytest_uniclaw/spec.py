@@ -11,6 +11,7 @@ from pathlib import Path
 from pytest_uniclaw import __version__
 from pytest_uniclaw.agents.base import Agent
 from pytest_uniclaw.budget import Budget
+from pytest_uniclaw.desktop import EXTRA_MEMORY, image_for
 from pytest_uniclaw.judge.base import Simulator, Supervisor
 from pytest_uniclaw.modelchoice import ModelChoice
 from pytest_uniclaw.models.client import GatewayAddress
@@ -110,9 +111,15 @@ class AttemptSpec:
         return self.run.network or self.task.network
 
     @property
+    def image(self) -> str:
+        """The executor's image: the agent's, or the one with a desktop where the task needs that."""
+        return image_for(self.agent.image, self.task)
+
+    @property
     def memory(self) -> int:
-        """The executor's memory limit in bytes: the session's, else the task's, else the agent's."""
-        return self.run.memory or self.task.memory_bytes or self.agent.memory
+        """The executor's memory limit in bytes: the session's, else the task's, else what agent and browser need."""
+        extra = EXTRA_MEMORY if self.task.gui or self.task.browser else 0
+        return self.run.memory or self.task.memory_bytes or self.agent.memory + extra
 
 
 def digests(spec: AttemptSpec) -> dict[str, str]:
@@ -132,9 +139,9 @@ def digests(spec: AttemptSpec) -> dict[str, str]:
     script = model.script.read_bytes() if model and model.script else b""
     return {
         "task": _tree_digest(spec.task),
-        "agent": f"{spec.agent.name}@{spec.agent.version}",
+        "agent": f"{spec.agent.name}@{spec.agent.version}{getattr(spec.agent, 'fingerprint', '')}",
         "model": f"{model.provider}/{model.name} {hashlib.sha256(script).hexdigest()[:12]}" if model else "",
-        "image": spec.provider.digest(spec.agent.image),
+        "image": spec.provider.digest(spec.image),
         "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16],
         "supervisor": f"{spec.supervisor.name}@{spec.supervisor.version}",
         "simulator": f"{spec.simulator.name}@{spec.simulator.version}",

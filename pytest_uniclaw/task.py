@@ -20,6 +20,8 @@ from pytest_uniclaw.yamlsource import YamlSource, read_yaml
 SNAPSHOT_KEY = "SNAPSHOT_MODE"
 """The `.privacy` name that declares a task to have an offline variant."""
 _LONG_CONTEXT = re.compile(r"[12]03(_|$)")
+_GUI_SKILLS = frozenset({"desktop-control", "linux-gui-control"})
+_BROWSER_SKILLS = frozenset({"agent-browser", "agent-browser-control"})
 _CJK = re.compile(r"[\u3400-\u9fff]")
 
 
@@ -137,8 +139,13 @@ class Task:
     @property
     def gui(self) -> bool:
         """Whether the executor works on the virtual desktop."""
-        wanted = self.recording == "high" or "gui" in self.tags or "linux-gui-control" in self.skills
+        wanted = self.recording == "high" or "gui" in self.tags or not _GUI_SKILLS.isdisjoint(self.skills)
         return self.headed if self.headed is not None else wanted or self._upstream_desktop
+
+    @property
+    def browser(self) -> bool:
+        """Whether the task says that its executor works in a browser; without ``gui`` that is a headless one."""
+        return "browser" in self.tags or not _BROWSER_SKILLS.isdisjoint(self.skills)
 
     @property
     def _upstream_desktop(self) -> bool:

@@ -27,7 +27,7 @@ def set_up(settings: Settings) -> dict[str, str]:
     A role's model is named where the session chose one, the protocol where it is not the default, and cassettes where
     there are any.
     """
-    needless = bool(settings.agents) and not any(needs_model(agent) for agent in settings.agents)
+    needless = bool(settings.agents) and not any(needs_model(agent, settings) for agent in settings.agents)
     shown = {
         "agent": ", ".join(settings.agents) or "of each task",
         "model": "none needed" if needless else ", ".join(settings.models) or "each task's model",

@@ -15,7 +15,8 @@ from task_package import build
 
 from pytest_uniclaw.agents import registry
 from pytest_uniclaw.agents.base import ModelAccess, TurnRequest
-from pytest_uniclaw.agents.nanobot import MAX_ARGUMENT_BYTES, NanobotAgent, argument_text
+from pytest_uniclaw.agents.message import MAX_ARGUMENT_BYTES, plain_text
+from pytest_uniclaw.agents.nanobot import NanobotAgent
 from pytest_uniclaw.agents.nop import NopAgent
 from pytest_uniclaw.agents.oracle import OracleAgent
 from pytest_uniclaw.agents.registry import agent_names, check_agent, load_agent
@@ -128,7 +129,7 @@ def test_a_long_message_travels_as_a_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert path.read_text() == message
     assert str(path) in completed.output.decode()
     assert "passed as message.md" in (tmp_path / "agent.log").read_text()
-    assert argument_text(message) == message
+    assert plain_text(message) == message
 
 
 @pytest.mark.parametrize(

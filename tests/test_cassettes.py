@@ -435,7 +435,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(JSON, min_size=1, max_size=3), JSON)
 def test_what_is_recorded_is_what_was_said(contents: list[Any], answer: Any) -> None:
     with TemporaryDirectory() as folder, mock.patch.object(cassette, "LARGE", 20):

@@ -221,7 +221,7 @@ def check_outcome(base: Path, manifest: Manifest) -> None:
     Manifest.model_validate_json(manifest.model_dump_json())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(entries=ENTRIES, form=st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]), size=st.integers(1, 3000))
 def test_any_archive_is_harmless(
     entries: list[tuple[str, bytes, bytes]], form: int, size: int, tmp_path_factory: pytest.TempPathFactory,
@@ -235,7 +235,7 @@ def test_any_archive_is_harmless(
     check_outcome(base, manifest)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=30), cut=st.integers(0, 12_000))
 def test_damaged_archives_are_harmless(
     flips: list[tuple[int, int]], cut: int, tmp_path_factory: pytest.TempPathFactory,

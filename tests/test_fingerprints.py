@@ -356,7 +356,7 @@ def meetings(draw: st.DrawFn) -> tuple[list[Fact], list[Fact], str, str]:
     return facts, public, candidate, draw(st.sampled_from(["en", "zh"]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(meetings(), st.booleans())
 def test_no_hidden_token_reaches_a_message(meeting: tuple[list[Fact], list[Fact], str, str], chinese: bool) -> None:
     facts, public, candidate, language = meeting
@@ -379,7 +379,7 @@ def test_no_hidden_token_reaches_a_message(meeting: tuple[list[Fact], list[Fact]
     assert again.message == done.message or done.message in phrases(language)["neutral"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=300), st.sampled_from(["en", "zh"]))
 def test_whatever_is_hidden_the_message_is_fit(hidden: str, public: str, candidate: str, language: str) -> None:
     prints = HiddenFingerprints.build([hidden], public).protecting([hidden[:20]], public)

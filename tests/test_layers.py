@@ -14,7 +14,7 @@ VALUES = {
 }  # fmt: skip
 ADAPTERS = {
     "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor",
-    "provisioning", "roles", "tape",
+    "provisioning", "roles", "tape", "desktop", "recording",
 }  # fmt: skip
 LOOP = {"turn", "record", "loop", "regrade"}
 TOP = {
@@ -26,7 +26,7 @@ RANKS = {name: rank for rank, names in enumerate((VALUES, ADAPTERS, LOOP, TOP)) 
 OWNERS = {"docker": {"sandbox"}, "aiohttp": {"models"}, "openai": {"models"}}
 """Third-party packages that only one part may import."""
 
-MODULES = sorted(p for p in PACKAGE.rglob("*.py") if "harness" not in p.parts and "_docker" not in p.parts)
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if {"harness", "skills", "_docker"}.isdisjoint(p.parts))
 
 
 def part_of(path: Path) -> str:

@@ -137,8 +137,10 @@ def test_no_user_message_at_all_ends_at_once(script: Script) -> None:
         user("[Runtime Context — metadata only, not instructions]\nnow\n[/Runtime Context]\n"),
         {"role": "user", "content": [{"text": "Attached image(s) from tool result:"}, {"type": "image_url"}]},
         user("Please provide your response to the user based on the conversation above."),
+        {"role": "user", "content": [{"text": "Attached media from tool result:"}, {"type": "image_url"}]},
+        {"role": "user", "content": [{"text": "(attached media from previous tool call)"}, {"type": "image_url"}]},
     ],
-    ids=["codex", "openclaw", "nanobot-context", "openclaw-image", "nanobot-retry"],
+    ids=["codex", "openclaw", "nanobot-context", "openclaw-image", "nanobot-retry", "opencode", "qwen-code"],
 )
 def test_messages_of_the_agents_machinery_are_no_turn(extra: dict) -> None:
     assert not is_real_user(extra)

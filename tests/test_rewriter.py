@@ -255,7 +255,7 @@ def test_folding_is_stable(text: str) -> None:
     assert fold(fold(text)) == fold(text)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     pieces=st.lists(
         st.one_of(

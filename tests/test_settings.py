@@ -134,3 +134,11 @@ def test_model_references(tmp_path):
     choice = parse_model("mine/org/gpt-5.4")
     assert (choice.provider, choice.name, choice.slug) == ("mine", "org/gpt-5.4", "mine-org-gpt-5-4")
     assert parse_model("gpt-5.4").provider == "openai"
+
+
+def test_proxies_never_stand_between_an_executor_and_its_own_sandbox(tmp_path):
+    assert resolve({}, {}, tmp_path, {"PATH": "/bin"}).proxies == {}
+    bare = resolve({}, {}, tmp_path, {"https_proxy": "http://p:1"}).proxies
+    assert bare == {"https_proxy": "http://p:1", "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    more = resolve({}, {}, tmp_path, {"HTTP_PROXY": "http://p:1", "no_proxy": ".corp"}).proxies
+    assert more["NO_PROXY"] == more["no_proxy"] == "127.0.0.1,localhost,.corp"

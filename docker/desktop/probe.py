@@ -4,7 +4,7 @@
 
 FOLDER gets ``probe.json``: windows with their places, the active window's title, processes and what could not be seen;
 and, with ``--pictures``, ``screenshot.png``. Each step has a deadline of its own, so that a screen that hangs leaves
-the list of processes. The exit status is 3 when there is no window manager to ask.
+the list of processes. The exit status is 3 when there is no window manager to ask, 4 when it did not answer in time.
 """
 
 import json
@@ -15,27 +15,37 @@ import subprocess
 import sys
 from pathlib import Path
 
-STEP_SECONDS = 6
+STEP_SECONDS = 10
 MOST = 500
 COMMAND_LENGTH = 300
-NO_SCREEN = 3
+NO_SCREEN, NO_ANSWER = 3, 4
 ROW = re.compile(r"(0x[0-9a-f]+)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+\S+ ?(.*)")
-PICTURE = "import sys; from PIL import ImageGrab; " \
-    "ImageGrab.grab(xdisplay=sys.argv[1]).convert('RGB').save(sys.argv[2], compress_level=6)"
+NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
+"""Who talks to the screen: its server may be one that the executor has put there."""
+PICTURE = (
+    "import sys; from PIL import ImageGrab; "
+    "ImageGrab.grab(xdisplay=sys.argv[1]).convert('RGB').save(sys.stdout.buffer, 'PNG', compress_level=6)"
+)
+MOST_BYTES = 16_000_000
 
 
 def ask(problems, display, *command):
-    """Return a program's output; what keeps it from answering is noted."""
+    """Return a program's output as bytes; what keeps it from answering is noted."""
     variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "DISPLAY": display}
     try:
-        done = subprocess.run(command, capture_output=True, timeout=STEP_SECONDS, check=False, env=variables)
+        done = subprocess.run(command, capture_output=True, timeout=STEP_SECONDS, check=False, env=variables, **NOBODY)
     except (OSError, subprocess.TimeoutExpired) as error:
         problems.append(f"{command[0]}: {type(error).__name__}")
         return None
     if done.returncode:
         problems.append(f"{command[0]}: {done.stderr.decode('utf-8', 'replace').strip()[-200:]}")
         return None
-    return done.stdout.decode("utf-8", "replace")
+    return done.stdout
+
+
+def words(output):
+    """Return what a program said, an empty text when it did not answer."""
+    return (output or b"").decode("utf-8", "replace")
 
 
 def windows(text):
@@ -69,20 +79,25 @@ def main(folder, display, *options):
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(mode=0o755, parents=True)
     problems = []
-    listed = ask(problems, display, "wmctrl", "-lGpx")
+    manager = ask(problems, display, "wmctrl", "-m")
+    listed = ask([], display, "wmctrl", "-lGpx") if manager else None  # fails where there has never been a window
     active = ask([], display, "xdotool", "getactivewindow", "getwindowname") if listed else None
-    size = re.search(r"dimensions:\s+(\d+)x(\d+)", ask([], display, "xdpyinfo") or "")
+    size = re.search(r"dimensions:\s+(\d+)x(\d+)", words(ask([], display, "xdpyinfo")) if manager else "")
     seen = {
         "screen": [int(size[1]), int(size[2])] if size else None,
-        "windows": windows(listed or ""),
-        "active": (active or "").strip(),
+        "windows": windows(words(listed)),
+        "active": words(active).strip()[:COMMAND_LENGTH],
         "processes": processes(),
         "problems": problems,
     }
-    if listed is not None and "--pictures" in options:
-        ask(problems, display, sys.executable, "-I", "-c", PICTURE, display, str(target / "screenshot.png"))
+    if manager and "--pictures" in options:
+        picture = ask(problems, display, sys.executable, "-I", "-c", PICTURE, display)
+        if picture and len(picture) < MOST_BYTES:
+            (target / "screenshot.png").write_bytes(picture)
     (target / "probe.json").write_text(json.dumps(seen, indent=1, ensure_ascii=True))
-    return NO_SCREEN if listed is None else 0
+    if manager:
+        return 0
+    return NO_ANSWER if any(problem.endswith(subprocess.TimeoutExpired.__name__) for problem in problems) else NO_SCREEN
 
 
 if __name__ == "__main__":

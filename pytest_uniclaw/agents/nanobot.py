@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
+from pytest_uniclaw.agents.message import is_long, message_file, note_message_file, plain_text
 from pytest_uniclaw.agents.transcript import normalise_nanobot, read_head
 from pytest_uniclaw.agents.usage import has_tool_call, last_turn, text_of
 from pytest_uniclaw.attempt import Ending
@@ -27,18 +28,17 @@ _SESSION_FILES = (f"{SESSION}.jsonl", "Y2hhdA.jsonl")
 """The session's file name in 0.1.5, and in 0.3.5 (``chat`` in unpadded base64)."""
 LOOPBACK = "127.0.0.0/8"
 """nanobot refuses addresses of its own machine unless told: here they are the task's services."""
-MAX_ARGUMENT_BYTES = 100_000
-"""Longer messages travel as a file: Linux refuses one argument of 131,072 bytes or more."""
-MESSAGE_FILE = "message.md"
 CONTEXT_TOKENS = 200_000
 MAX_TOOL_ITERATIONS = 200
 TOOL_SECONDS = 120
 SHELL_VARIABLES = (
     "TZ", "UNICLAW_WORKSPACE", "UNICLAW_RESULTS", "UNICLAW_SOURCES", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT",
+    "DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "AGENT_BROWSER_HEADED",
     "NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
-"""What a command needs to find the task's folders and, where there is one, the network."""
+"""What a command needs to find the task's folders and, where there is one, the desktop and the network."""
 _COMMAND_MARKS = ("/", "!")
+"""nanobot reads what begins so as one of its own commands; a blank message would open an interactive session."""
 _LINK_SKILLS = """
 set -eu
 chown "$1:" "$2/.nanobot"; chmod 700 "$2/.nanobot"
@@ -107,12 +107,11 @@ class NanobotAgent:
 
     def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:
         """Run one message in the session ``chat``; a message too long for an argument is left in a file."""
-        message = argument_text(request.message)
-        by_file = len(message.encode()) > MAX_ARGUMENT_BYTES
+        message = plain_text(request.message, _COMMAND_MARKS)
+        by_file = is_long(message)
         if by_file:
-            path = f"{sandbox.paths.workspace}/{MESSAGE_FILE}"
-            sandbox.put([Entry(path, content=message.encode(), user=sandbox.user)])
-            message = f"The full request is in the file {path}. Read that file to its end first, then do what it asks."
+            entry, message = message_file(sandbox, message)
+            sandbox.put([entry])
         command = [
             "nanobot", "agent", "--config", _config(sandbox), "--session", SESSION,
             "--workspace", sandbox.paths.workspace, "--no-markdown", f"--message={message}",
@@ -121,8 +120,7 @@ class NanobotAgent:
             command, environment=request.environment, limits=request.limits, pulse=request.pulse, log=request.log
         )
         if by_file:
-            with request.log.open("ab") as log:
-                log.write(f"\n[uniclaw: the message was passed as {MESSAGE_FILE}]\n".encode())
+            note_message_file(request.log)
         return completed
 
     def transcript_sources(self, sandbox: Sandbox) -> Sequence[str]:
@@ -155,18 +153,6 @@ class NanobotAgent:
         if completed.exit_code != 0:
             return Finish(False, f"nanobot exited with {completed.exit_code}")
         return Finish(True)
-
-
-def argument_text(message: str) -> str:
-    """Return a message that can be an argument and that nanobot takes as a message.
-
-    NULs and lone surrogates cannot be passed; a blank message would open an interactive session; a first ``/`` or
-    ``!`` would be read as one of nanobot's own commands.
-    """
-    text = message.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
-    if not text.strip():
-        return "Please go on."
-    return f"Message: {text}" if text.lstrip().startswith(_COMMAND_MARKS) else text
 
 
 def _config(sandbox: Sandbox) -> str:

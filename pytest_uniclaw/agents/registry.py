@@ -1,4 +1,4 @@
-"""Agents by name: the entry points of the group ``pytest_uniclaw.agents``."""
+"""Agents by name: the entry points of the group ``pytest_uniclaw.agents``, and the tables of ``uniclaw.toml``."""
 
 from __future__ import annotations
 
@@ -9,29 +9,40 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from pytest_uniclaw.agents.base import Agent
+from pytest_uniclaw.agents.command import CommandAgent
+from pytest_uniclaw.agents.command_table import read_table, read_tables
 from pytest_uniclaw.agents.guard import crossing
 from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.settings import AgentTables
 
 GROUP = "pytest_uniclaw.agents"
 _ATTRIBUTES = ("name", "version", "image", "memory", "trusted", "needs_model")
 _METHODS = ("prepare", "turn", "transcript_sources", "read_transcript", "finish")
 
 
-def agent_names() -> tuple[str, ...]:
-    """Return the names of all installed agents, sorted."""
-    return tuple(sorted(_entry_points()))
+def agent_names(tables: AgentTables | None = None) -> tuple[str, ...]:
+    """Return the names of all installed and described agents, sorted.
+
+    Raises :class:`SettingsError` for a table that is wrong or bears the name of an installed agent.
+    """
+    described = read_tables(tables) if tables else {}
+    for name in described:
+        _refuse_collision(name, tables)
+    return tuple(sorted({*_entry_points(), *described}))
 
 
-def load_agent(reference: str) -> Agent:
-    """Return the agent that ``NAME`` or ``NAME@VERSION`` names.
+def load_agent(reference: str, tables: AgentTables | None = None) -> Agent:
+    """Return the agent that ``NAME`` or ``NAME@VERSION`` names; ``tables`` are those of the settings.
 
     Raises :class:`SettingsError` for an unknown name (with did-you-mean), a release that the agent does not support,
-    an entry point that cannot be imported or called, or an object that is no :class:`Agent`.
+    a table that is wrong, an entry point that cannot be imported or called, or an object that is no :class:`Agent`.
     """
     name, _, version = reference.partition("@")
+    if tables and name in tables.tables:
+        return _described(name, version, tables)
     known = _entry_points()
     if name not in known:
-        raise SettingsError(_unknown(name, tuple(sorted(known))))
+        raise SettingsError(_unknown(name, agent_names(tables)))
     origin = f"entry point {known[name].value!r}"
     with crossing(lambda error: _broken(f"agent {name!r}: {origin} cannot be loaded", error)):
         factory: object = known[name].load()
@@ -40,6 +51,23 @@ def load_agent(reference: str) -> Agent:
     if version == "" and reference.endswith("@"):
         raise SettingsError(f"--agent={reference}: a version is missing after '@'")
     return check_agent(_make(name, factory, version), origin)
+
+
+def _described(name: str, version: str, tables: AgentTables) -> Agent:
+    """Return the agent of a table. Raises :class:`SettingsError`."""
+    _refuse_collision(name, tables)
+    agent = CommandAgent(name, read_table(name, tables.tables[name], tables.path))
+    if version and version != agent.version:
+        raise SettingsError(f"{tables.path}: [agents.{name}] describes version {agent.version}, not {version}")
+    return agent
+
+
+def _refuse_collision(name: str, tables: AgentTables | None) -> None:
+    if tables and name in _entry_points():
+        raise SettingsError(
+            f"{tables.path}: [agents.{name}]: an agent of this name is installed already\n"
+            f"  fix: choose another name, such as [agents.my-{name}]"
+        )
 
 
 def check_agent(agent: object, origin: str) -> Agent:

@@ -44,6 +44,8 @@ NODE_CHARACTERS = 16
 CUT = "[the rest of this message was cut]"
 _DATA_URL = re.compile(r"data:image/([a-z0-9.+-]{1,20});base64,", re.IGNORECASE)
 _EXTENSIONS = {"jpeg": "jpg", "svg+xml": "svg", "x-icon": "ico"}
+_ENDINGS = {"stop_reason": "stopReason", "error_message": "errorMessage"}
+"""How an agent's own store says that an answer ended, where it says so."""
 _ROLES = {"user": "user", "assistant": "assistant", "tool": "toolResult"}
 
 
@@ -174,6 +176,9 @@ def _record(message: Mapping[str, Any], role: str, blocks: list[Record], identit
     if role == "assistant" and blocks == [{"type": "text", "text": MODEL_ERROR}]:
         body["stopReason"] = "error"
         body["errorMessage"] = MODEL_ERROR
+    for name, key in _ENDINGS.items():
+        if role == "assistant" and isinstance(message.get(name), str):
+            body[key] = clean_text(message[name], 2000)
     return {"type": "message", "id": identity, "timestamp": stamp, "message": body}
 
 

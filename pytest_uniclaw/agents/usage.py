@@ -11,6 +11,8 @@ from pytest_uniclaw.agents.base import Record
 from pytest_uniclaw.agents.cleaning import clean
 
 _SHELL_TOOLS = frozenset({"bash", "exec", "exec_command", "run_shell_command", "run_terminal_cmd", "shell", "terminal"})
+_SKILL = re.compile(r"""(?<![\w.-])skills/([A-Za-z0-9][\w.-]{0,99})(?=[/\s"'\\]|$)""")
+"""A path into a skill's folder, wherever an agent keeps them."""
 _BROWSER_COMMAND = re.compile(r"(?<![\w/.-])agent-browser\s+([^\n;|&]{1,500})")
 _OPTIONS_WITH_VALUE = frozenset({"--session", "--profile", "--headers", "--executable-path", "--proxy", "--cdp", "-p"})
 
@@ -76,8 +78,9 @@ def _is_user(record: Record) -> bool:
 
 
 def tool_usage(records: Sequence[Record]) -> dict[str, Any]:
-    """Summarise tool calls as upstream's ``tool_usage.json`` does (upstream-contract section 1.11)."""
+    """Summarise tool calls as upstream's ``tool_usage.json`` does, with the skills that were consulted beside."""
     calls = list(_tool_calls(records))
+    skills = Counter(skill for call in calls for skill in _skills(call))
     counts = Counter(call["name"] for call in calls)
     actions = Counter(action for call in calls for action in _browser_actions(call))
     return {
@@ -87,6 +90,8 @@ def tool_usage(records: Sequence[Record]) -> dict[str, Any]:
         "browser_action_counts": dict(sorted(actions.items())),
         "browser_used": bool(actions) or "browser" in counts,
         "exec_used": any(name in _SHELL_TOOLS for name in counts),
+        "skills": sorted(skills),
+        "skill_counts": dict(sorted(skills.items())),
         "tool_calls": calls,
     }
 
@@ -105,6 +110,18 @@ def _tool_calls(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
                 }
 
 
+def _skills(call: dict[str, Any]) -> set[str]:
+    """Name the skills whose folders a call names in its arguments."""
+    return {match[1] for text in _texts(call) for match in _SKILL.finditer(text)}
+
+
+def _texts(call: dict[str, Any]) -> list[str]:
+    """Return the texts among a call's arguments; a list of words is one."""
+    arguments = call["arguments"]
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    return [v if isinstance(v, str) else " ".join(map(str, v)) for v in values if isinstance(v, str | list)]
+
+
 def _browser_actions(call: dict[str, Any]) -> list[str]:
     """Name the agent-browser commands in a shell call, or the action of a browser tool."""
     arguments = call["arguments"]
@@ -114,9 +131,7 @@ def _browser_actions(call: dict[str, Any]) -> list[str]:
         return [str(arguments.get("action", ""))] if arguments.get("action") else []
     if call["name"] not in _SHELL_TOOLS:
         return []
-    commands = (value if isinstance(value, str) else " ".join(map(str, value)) for value in arguments.values()
-                if isinstance(value, str | list))  # fmt: skip
-    found = (_first_action(match[1].split()) for text in commands for match in _BROWSER_COMMAND.finditer(text))
+    found = (_first_action(match[1].split()) for text in _texts(call) for match in _BROWSER_COMMAND.finditer(text))
     return [action for action in found if action]
 
 

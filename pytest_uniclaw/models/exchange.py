@@ -22,6 +22,7 @@ from typing import Any
 
 from pytest_uniclaw.models.chat import Json, assemble
 from pytest_uniclaw.models.ledger import AppendFile, json_line
+from pytest_uniclaw.models.player import is_real_user
 from pytest_uniclaw.models.sse import json_text
 from pytest_uniclaw.redaction import Redactor
 
@@ -114,8 +115,9 @@ def rebuild_messages(log: Path) -> list[Json]:
     """The chat messages of the attempt's main conversation, with the last answer, as far as it came.
 
     The main conversation is the request with most messages, the latest one among equals: agents hold shorter side
-    conversations (titles, memory, sub-agents). A message whose blob was lost is left out. An empty list when the log
-    holds no exchange; raises nothing on a log that a kill or a full disk cut short.
+    conversations (titles, memory, sub-agents). A message whose blob was lost is left out, and so is what an agent wrote
+    in the user's name. An empty list when the log holds no exchange; raises nothing on a log that a kill or a full disk
+    cut short.
     """
     rows = [row for row in read_rows(log) if row.get("messages")]
     if not rows:
@@ -123,6 +125,7 @@ def rebuild_messages(log: Path) -> list[Json]:
     row = max(enumerate(rows), key=lambda pair: (len(pair[1]["messages"]), pair[0]))[1]
     found = (read_blob(log, digest) for digest in row["messages"])
     messages = [message for message in found if isinstance(message, dict)]
+    messages = [message for message in messages if message.get("role") != "user" or is_real_user(message)]
     answer = _answer(row)
     return [*messages, answer] if answer else messages
 

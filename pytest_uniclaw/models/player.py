@@ -29,6 +29,8 @@ _MARKERS = (
     ORPHAN,
     "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>",
     "Attached image(s) from tool result",
+    "Attached media from tool result",
+    "(attached media from previous tool call)",
     "(conversation continued)",
     "Please provide your response to the user based on the conversation above.",
     "The tool-call budget for this turn is exhausted.",
@@ -37,7 +39,7 @@ _MARKERS = (
     "The previous model response attempted to call tools, but",
     "Continue the active task from the working-memory checkpoint above.",
 )
-"""How user-role messages begin that agents write themselves (codex, openclaw, nanobot, our own roles)."""
+"""How user-role messages begin that agents, or our own roles, write themselves."""
 _CONTEXT_BEGIN, _CONTEXT_END = "[Runtime Context", "[/Runtime Context]"
 """nanobot puts this block before the user's words, in the same message."""
 

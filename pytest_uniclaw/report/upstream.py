@@ -21,6 +21,9 @@ NEAREST = {
     Status.SIMULATOR_ERROR: "infra_error",
 }
 """Upstream's nearest status for each of ours that it does not know."""
+PROBE, SCREENSHOT = "state/desktop/probe.json", "state/desktop/screenshot.png"
+PROBED = ("code", "chromium", "openclaw", "nanobot")
+"""The programs that upstream's probe looks for."""
 
 
 def upstream_status(status: Status) -> str:
@@ -148,6 +151,17 @@ def timeline_record(attempt: Attempt) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def probe_record(evidence: Path, turn: Turn) -> dict[str, Any]:
+    """Return ``runtime_probe.json``: windows and processes as lines, as upstream's tools print them."""
+    seen = json.loads((evidence / PROBE).read_text("utf-8"))
+    lines = [f"{row['pid']} {row['command']}" for row in seen["processes"]]
+    return {
+        "windows": [f"{window['id']} {window['pid']} {window['title']}" for window in seen["windows"]],
+        "processes": {name: [line for line in lines if name in line] for name in PROBED},
+        "result_files": [file.path for file in turn.manifest.files],
+    }
+
+
 def _copy_last_turn(directory: Path, attempt: Attempt) -> None:
     """Show the last turn's evidence where upstream's page looks; ``result`` is a link of ours into the turn."""
     if not attempt.turns:
@@ -156,6 +170,10 @@ def _copy_last_turn(directory: Path, attempt: Attempt) -> None:
     for name in ("transcript.jsonl", "tool_usage.json"):
         if (evidence / name).is_file():
             write_bytes(directory / name, (evidence / name).read_bytes())
+    if (evidence / PROBE).is_file():
+        write_json(directory / "runtime_probe.json", probe_record(evidence, attempt.turns[-1]))
+    if (evidence / SCREENSHOT).is_file():
+        write_bytes(directory / "runtime_probe_desktop.png", (evidence / SCREENSHOT).read_bytes())
     link = directory / "result"
     if not link.is_symlink():
         link.symlink_to(f"{attempt.turns[-1].directory}/evidence/results", target_is_directory=True)

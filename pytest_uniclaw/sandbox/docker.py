@@ -209,8 +209,9 @@ class DockerProvider:
         except EngineError as error:
             raise SettingsError(f"{error}\n  fix: start Docker, or see `uniclaw doctor`") from error
         if missing:
-            names = ", ".join(missing)
-            raise SettingsError(f"missing image(s): {names}\n  fix: run `uniclaw images build {' '.join(missing)}`")
+            ours = [image for image in missing if ":" not in image and "/" not in image]
+            way = f"run `uniclaw images build {' '.join(ours)}`" if ours else "build it, or pull it"
+            raise SettingsError(f"missing image(s): {', '.join(missing)}\n  fix: {way}")
 
     def digest(self, image: str) -> str:
         """Return the engine's content address of an image. Raises EngineError."""

@@ -94,7 +94,14 @@ IMAGES: Mapping[str, ImageSpec] = {spec.name: spec for spec in _SPECS}
 DEMO_IMAGES = ("runtime", "grader", f"nanobot-{AGENTS['nanobot'].releases[0]}")
 """What ``make demo`` needs."""
 
-_AGENT_IMAGES = {"oracle": {"": "runtime"}, "nop": {"": "runtime"}} | {
+EDICT_IMAGE = "openclaw-2026.3.11"
+"""EDICT's own files are put into a sandbox by its adapter; no image holds them."""
+
+_AGENT_IMAGES = {
+    "oracle": {"": "runtime"},
+    "nop": {"": "runtime"},
+    "openclaw_edict": {"": EDICT_IMAGE, "14a2075": EDICT_IMAGE},
+} | {
     agent: {release: f"{agent}-{release}" for release in images.releases} | {"": f"{agent}-{images.releases[0]}"}
     for agent, images in AGENTS.items()
 }

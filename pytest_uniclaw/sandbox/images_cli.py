@@ -24,7 +24,8 @@ from pytest_uniclaw.sandbox.images import build_images, find_ca_bundle, list_ima
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, 1 for ``missing`` with something missing, 2 for an error."""
     options = _parser().parse_args(arguments)
-    names = list(IMAGES) if options.all else options.names or list(DEMO_IMAGES)
+    every = [name for name, spec in IMAGES.items() if not spec.on_demand]
+    names = every if options.all else options.names or list(DEMO_IMAGES)
     try:
         return _run(options, names)
     except UniclawError as error:
@@ -36,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="uniclaw images", description="The images of pytest-uniclaw.")
     parser.add_argument("command", choices=("build", "missing", "list", "tag", "context", "prune"))
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: {' '.join(DEMO_IMAGES)}")
-    parser.add_argument("--all", action="store_true", help="every image")
+    parser.add_argument("--all", action="store_true", help="every image but those with a desktop for an agent")
     parser.add_argument("--ca-bundle", type=Path, default=find_ca_bundle(), help="trusted by the images' downloads")
     parser.add_argument("--build-arg", action="append", default=[], metavar="KEY=VALUE", help="not part of the tag")
     return parser
