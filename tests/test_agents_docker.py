@@ -230,7 +230,7 @@ def test_a_model_that_hangs_is_ended_by_the_deadline(gateway: GatewayProcess, tm
 KILLED = """
 turns:
   - - shell: "echo step one"
-    - shell: "setsid sleep 331 & trap '' TERM; sleep 332"
+    - shell: "setsid tail -f /etc/hostname & trap '' TERM; tail -f /etc/hosts"
     - hang: true
   - - say: "Turn {turn} goes on."
 """
@@ -253,7 +253,7 @@ def test_a_killed_turn_leaves_nothing_running_and_is_recorded_whole(
 
 def test_silence_ends_a_turn(gateway: GatewayProcess, tmp_path: Path, agent: str) -> None:
     """No output and no model call for 8 s: less than codex waits for a tool before it asks the model again."""
-    with seated(gateway, tmp_path, agent, "turns: [[{shell: 'sleep 300'}, {say: never}]]") as seat:
+    with seated(gateway, tmp_path, agent, "turns: [[{shell: 'tail -f /dev/null'}, {say: never}]]") as seat:
         played = seat.turn(1, "Go.", TurnLimits(300.0, 8.0))
         assert played.completed.ending is Ending.SILENCE
         assert not played.finish.finished
@@ -261,7 +261,7 @@ def test_silence_ends_a_turn(gateway: GatewayProcess, tmp_path: Path, agent: str
 
 
 def test_a_container_that_is_killed_is_told_and_salvaged(gateway: GatewayProcess, tmp_path: Path, agent: str) -> None:
-    script = "turns: [[{shell: 'echo step one'}, {shell: 'sleep 300'}, {say: never}]]"
+    script = "turns: [[{shell: 'echo step one'}, {shell: 'tail -f /dev/null'}, {say: never}]]"
     with seated(gateway, tmp_path, agent, script) as seat:
         killer = threading.Thread(target=kill_after, args=(seat, 2))
         killer.start()

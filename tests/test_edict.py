@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,17 @@ def test_another_commit_is_refused(source: Path) -> None:
     load_edict.cache_clear()
     with pytest.raises(SettingsError, match=f"is not EDICT at the commit {COMMIT[:12]}"):
         load_agent("openclaw_edict")
+
+
+def test_the_script_refuses_a_clone_without_the_commit(tmp_path: Path) -> None:
+    script = str(Path(__file__).parents[1] / "scripts" / "fetch-edict")
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "clone")], check=True)
+    command = [script, "--from", str(tmp_path / "clone"), str(tmp_path / "to")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"has no commit {COMMIT}" in done.stderr
+    assert not (tmp_path / "to").exists()
+    assert subprocess.run([script, "--help"], capture_output=True, check=False).returncode == 2
 
 
 def test_the_source_is_laid_out_for_the_agents(source: Path) -> None:

@@ -219,6 +219,31 @@ def test_a_killed_turn_is_completed_from_the_exchange_log() -> None:
     assert complete_last_turn(rebuilt, own) == (rebuilt, False)
 
 
+def called(*idents: str, answer: str = "") -> list[dict[str, Any]]:
+    """A turn that calls a tool for each id, in chat messages."""
+    function = {"name": "exec", "arguments": "{}"}
+    calls = [{"role": "assistant", "tool_calls": [{"id": ident, "function": function}]} for ident in idents]
+    return [{"role": "user", "content": "Go."}, *calls, *([{"role": "assistant", "content": answer}] if answer else [])]
+
+
+@pytest.mark.parametrize(
+    ("own", "rebuilt", "used"),
+    [
+        (called("a"), called("a", "b"), True),
+        (called("a"), called("a"), False),
+        (called("a", answer="Done."), called("a", "b"), False),
+        (called("x"), called("a", "b"), False),
+        (called("a", "b"), called("a"), False),
+    ],
+    ids=["the running call is missing", "nothing is missing", "it has its answer", "other calls", "longer"],
+)
+def test_a_killed_turn_gets_the_calls_that_were_running(
+    own: list[dict[str, Any]], rebuilt: list[dict[str, Any]], used: bool
+) -> None:
+    mine, theirs = records_from_messages(own, "mine"), records_from_messages(rebuilt, "theirs")
+    assert complete_last_turn(mine, theirs) == ((mine[0], *theirs[1:]) if used else mine, used)
+
+
 def test_tool_usage_counts_tools_and_browser_actions() -> None:
     shell = "cd x && agent-browser --session s1 open https://a.b; agent-browser click @e1 | cat; /x/agent-browser no"
     records = records_from_messages(

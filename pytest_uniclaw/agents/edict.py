@@ -51,7 +51,7 @@ class EdictAgent:
     name: str = "openclaw_edict"
     version: str = VERSION
     image: str = EDICT_IMAGE
-    memory: int = 3072 * MIB
+    memory: int = 2048 * MIB
     trusted: bool = False
     needs_model: bool = True
     source: str = ""

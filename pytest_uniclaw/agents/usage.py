@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
@@ -59,17 +59,37 @@ def final_answer(records: Sequence[Record]) -> str:
 
 
 def complete_last_turn(own: Sequence[Record], rebuilt: Sequence[Record]) -> tuple[tuple[Record, ...], bool]:
-    """Give a session file that lacks its last turn that turn from a rebuilt conversation.
+    """Give a session that lacks its last turn, or the end of it, that turn from a rebuilt conversation.
 
-    A killed agent's own file may end with the user's message, or be empty. Returns the records to use and whether
-    ``rebuilt`` was needed.
+    A killed agent's own file may be empty, end with the user's message, or lack the calls that were running. Returns
+    the records to use and whether ``rebuilt`` was needed.
     """
-    if last_turn(own) or not last_turn(rebuilt):
+    if not last_turn(rebuilt) or not _goes_on(last_turn(own), last_turn(rebuilt)):
         return tuple(own), False
     if not any(map(_is_user, own)):
         return tuple(rebuilt), True
-    start = max((index + 1 for index, record in enumerate(rebuilt) if _is_user(record)), default=0)
-    return (*own, *rebuilt[start:]), True
+    return (*own[: _after_user(own)], *rebuilt[_after_user(rebuilt) :]), True
+
+
+def _goes_on(own: Sequence[Mapping[str, Any]], rebuilt: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a rebuilt turn begins with the calls of the agent's own, which has no answer yet, and has more."""
+    if not own:
+        return True
+    if own[-1].get("role") == "assistant" and not has_tool_call(dict(own[-1])):
+        return False
+    mine, theirs = _call_ids(own), _call_ids(rebuilt)
+    return len(theirs) > len(mine) and theirs[: len(mine)] == mine
+
+
+def _call_ids(turn: Sequence[Mapping[str, Any]]) -> list[Any]:
+    lists = (content for message in turn if isinstance(content := message.get("content"), list))
+    blocks = (block for blocks in lists for block in blocks if isinstance(block, dict))
+    return [block.get("id") for block in blocks if block.get("type") == "toolCall"]
+
+
+def _after_user(records: Sequence[Record]) -> int:
+    """Return the place behind the last message of the user."""
+    return max((index + 1 for index, record in enumerate(records) if _is_user(record)), default=0)
 
 
 def _is_user(record: Record) -> bool:
