@@ -22,10 +22,9 @@ from pytest_uniclaw.agents.openclaw import (
     VERSIONS,
     OpenClawAgent,
     configuration,
-    error_of,
-    last_object,
     seconds,
 )
+from pytest_uniclaw.agents.openclaw_endings import error_of, last_object
 from pytest_uniclaw.agents.openclaw_session import messages_of, read_sessions
 from pytest_uniclaw.agents.registry import load_agent
 from pytest_uniclaw.agents.transcript import final_answer, move_images_out, to_jsonl, tool_usage, was_cut

@@ -17,7 +17,8 @@ from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
 from pytest_uniclaw.agents.edict_run import NOTE
 from pytest_uniclaw.agents.edict_source import CENTRE, COMMIT, Edict, Member, load_edict
 from pytest_uniclaw.agents.message import is_long, message_file, note_message_file, plain_text
-from pytest_uniclaw.agents.openclaw import ENVIRONMENT, PAPER, PREPARE, RETRIES, configuration, finish_of, seconds
+from pytest_uniclaw.agents.openclaw import ENVIRONMENT, PAPER, PREPARE, RETRIES, configuration, seconds
+from pytest_uniclaw.agents.openclaw_endings import finish_of
 from pytest_uniclaw.agents.openclaw_session import read_agents
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import InfraError, SettingsError

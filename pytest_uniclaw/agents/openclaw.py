@@ -16,8 +16,8 @@ from typing import Any
 
 from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
 from pytest_uniclaw.agents.message import is_long, message_file, note_message_file, plain_text
+from pytest_uniclaw.agents.openclaw_endings import error_of, finish_of, last_object
 from pytest_uniclaw.agents.openclaw_session import SESSION, read_sessions
-from pytest_uniclaw.agents.usage import has_tool_call, last_turn, text_of
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import InfraError, SettingsError
 from pytest_uniclaw.sandbox.base import MIB, Completed, Entry, Sandbox, TurnLimits
@@ -34,7 +34,6 @@ MAX_MESSAGE_BYTES = 400_000
 """A longer message would leave a newer release too little of its context, and a turn that it gives up."""
 PATIENCE_SECONDS = 900
 """How long a newer release waits for its model: longer than the gateway, which gives up first and says why."""
-REASON_CHARACTERS = 300
 RETRIES = {"retry": {"enabled": False, "maxRetries": 0, "provider": {"maxRetries": 0}}}
 """``settings.json`` of the agent: the gateway retries in its stead."""
 ENVIRONMENT = {
@@ -177,26 +176,6 @@ class OpenClawAgent:
         return finish_of(records, "openclaw")
 
 
-def finish_of(records: Sequence[Record], name: str) -> Finish:
-    """Finished iff the last turn ends with a whole answer of a model that did not fail."""
-    turn = last_turn(records)
-    if not turn:
-        return Finish(False, f"{name} stored no reply" if records else f"{name} stored no session")
-    last: Mapping[str, Any] = turn[-1]
-    reason = last.get("stopReason")
-    if last.get("role") != "assistant":
-        return Finish(False, f"{name}'s session ends without an answer")
-    if reason == "error":
-        return Finish(False, f"the model failed: {last.get('errorMessage') or 'no reason given'}"[:REASON_CHARACTERS])
-    if reason == "aborted":
-        return Finish(False, f"{name} broke its run off")
-    if has_tool_call(dict(last)):
-        return Finish(False, f"{name}'s session ends in a tool call")
-    if reason == "length":
-        return Finish(False, f"{name}'s last message was cut at the model's limit")
-    return Finish(True) if text_of(dict(last)) else Finish(False, f"{name}'s last message is empty")
-
-
 def seconds(limits: TurnLimits) -> int:
     """Return OpenClaw's own deadline: never before the turn's, which also counts the start of the program."""
     return max(1, math.ceil(limits.seconds + limits.max_waiting))
@@ -227,31 +206,6 @@ def configuration(access: ModelAccess, version: str, workspace: str, skills: str
         config["telemetry"] = {"enabled": False}
         config["models"]["catalogRefresh"] = {"enabled": False}
     return config
-
-
-def last_object(output: bytes) -> dict[str, Any]:
-    """Return the JSON object that begins at a line's brace last, empty where there is none that is whole."""
-    text = output.decode("utf-8", "replace")
-    start = len(text)
-    while start > 0:
-        start = text.rfind("{", 0, start)
-        if start < 0:
-            return {}
-        if start and text[start - 1] != "\n":
-            continue
-        try:
-            value, _ = json.JSONDecoder().raw_decode(text, start)
-        except (ValueError, RecursionError):
-            return {}
-        return value if isinstance(value, dict) else {}
-    return {}
-
-
-def error_of(answer: Mapping[str, Any]) -> str:
-    """Return on one line what OpenClaw's answer says of an error."""
-    error = answer.get("error")
-    said = error.get("message") if isinstance(error, dict) else None
-    return " ".join(said.split())[:REASON_CHARACTERS] if isinstance(said, str) else ""
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
