@@ -1,6 +1,6 @@
 """Make docs/reference/conformance.md of the results of tests/test_agents_docker.py.
 
-usage: python benchmarks/agents.py [RESULTS.xml]    (default: runs/test/agents.xml, which `make test-agents` writes)
+usage: python benchmarks/agents.py [RESULTS.xml…]    (default: runs/test/agents.xml, which `make test-agents` writes)
 
 An agent or case that did not run is shown as such, never as passed. Figures are of this machine, in this run.
 """
@@ -99,7 +99,7 @@ def sizes_of(agents: Iterable[str]) -> dict[str, int]:
 
 def main(arguments: list[str]) -> int:
     """Write the page; 1 when a row failed."""
-    rows = rows_of(Path(arguments[0]) if arguments else RESULTS)
+    rows = [row for path in arguments or [str(RESULTS)] for row in rows_of(Path(path))]
     ran = {row.agent for row in rows if row.result != "skipped"}
     PAGE.write_text(page(rows, sizes_of(ran)), encoding="utf-8")
     failed = sum(row.result == "failed" for row in rows)

@@ -235,12 +235,10 @@ def test_long_and_odd_messages_reach_the_agent(tmp_path: Path) -> None:
     assert by_file.turn(long) == long
 
 
-def test_no_shell_reads_an_argument_and_no_proxy_asks_the_gateway(tmp_path: Path) -> None:
+def test_no_shell_reads_an_argument(tmp_path: Path) -> None:
     seat = Seat(tmp_path, first=("printf", "%s", "$HOME `id` {message}"), environment={"A": "{model}"}).prepare()
     assert seat.turn('"; exit 3 #') == '$HOME `id` "; exit 3 #'
     assert seat.sandbox.environments[-1] == {"A": "org/model-1", "TOKEN": "t"}
-    shown = Seat(tmp_path / "e", first=("env", "-u", "{message}")).prepare().turn("X")
-    assert "no_proxy=127.0.0.1,localhost," in shown
 
 
 def ended(code: int | None = 0, said: bytes = b"", ending: Ending = Ending.EXITED) -> Completed:

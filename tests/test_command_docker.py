@@ -34,7 +34,7 @@ RUN = f"test-{uuid.uuid4().hex[:8]}"
 LIMITS = TurnLimits(150.0, 150.0)
 REAL_KEY = "sk-real-0f3a9d71c2"
 AWKWARD = "/init --help: mache die Tabelle 表格 für bob@example.com. @/etc/hostname $HOME `id`"
-ENVIRONMENT = {"MAIL_TOKEN": "for the shell", "http_proxy": "http://10.1.1.1:9", "HTTP_PROXY": "http://10.1.1.1:9"}
+ENVIRONMENT = {"MAIL_TOKEN": "for the shell"}
 SKILL = b"---\nname: tables\ndescription: How to make tables.\n---\nUse a table.\n"
 AGENTS = [qwen_code(), opencode()]
 DOCUMENTED = tomllib.loads(files_of(DOCS / "how-to" / "add-an-agent.md")["uniclaw.toml"])
@@ -46,7 +46,7 @@ SHOWN = {"qwen-code": f"Message: {AWKWARD}", "opencode": AWKWARD}
 SCRIPT = """
 turns:
   - - think: First look.
-    - shell: "mkdir -p results; cat SKILLS/tables/SKILL.md > results/skill.txt; id -un; pwd; echo $MAIL_TOKEN $no_proxy"
+    - shell: "mkdir -p results; cat SKILLS/tables/SKILL.md > results/skill.txt; id -un; pwd; echo $MAIL_TOKEN"
     - calls: [{shell: "printf 'naïve 表格 🐙' | tee results/表.txt"}, {shell: "echo broken >&2; exit 3"}]
     - call: {name: no_such_tool, arguments: {a: 1}}
     - raw_call: {name: SHELL, arguments: '{"command": "echo oops'}
@@ -136,7 +136,7 @@ def test_two_turns_of_one_session(gateway: GatewayProcess, tmp_path: Path, agent
         assert usage["exec_used"]
         assert usage["tool_counts"]["no_such_tool"] == 1
         results = texts(records, "toolResult")
-        assert "agent\n/tmp_workspace\nfor the shell 127.0.0.1,localhost," in results[0]
+        assert "agent\n/tmp_workspace\nfor the shell" in results[0]
         assert "naïve 表格 🐙" in results[1] + results[2]
         assert "broken" in results[1] + results[2]
         assert "no_such_tool" in results[3]

@@ -44,12 +44,7 @@ done
 chown -hR "$user:" "$home"
 """
 """Links the skills to where the agent looks; a note names those that have no head of name and description."""
-_TURN = """
-NO_PROXY="127.0.0.1,localhost,${NO_PROXY:-${no_proxy:-}}"
-export NO_PROXY no_proxy="$NO_PROXY"
-exec "$@" <"$0"
-"""
-"""The gateway is never asked for by way of a proxy, which an executor with a network may have."""
+_TURN = 'exec "$@" <"$0"'
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,6 @@ for home in "$2"/.openclaw/workspace-*; do
 done
 chown -hR "$1:" "$2"/.openclaw "$3"
 """
-_TURN = """
-export NO_PROXY="127.0.0.1,localhost,${NO_PROXY:-${no_proxy:-}}"
-export no_proxy="$NO_PROXY"
-exec python3 -I -S "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -92,12 +87,12 @@ class EdictAgent:
             entries.append(entry)
         sandbox.put([*entries, Entry(f"{private}/message.txt", content=text.encode())])
         command = [
-            f"{private}/edict_run.py", f"{sandbox.paths.workspace}/{BOARD}", f"{private}/message.txt",
-            str(seconds(request.limits)),
+            "python3", "-I", "-S", f"{private}/edict_run.py", f"{sandbox.paths.workspace}/{BOARD}",
+            f"{private}/message.txt", str(seconds(request.limits)),
         ]  # fmt: skip
         completed = sandbox.turn(
-            ["bash", "-c", _TURN, "edict-turn", *command], environment={**ENVIRONMENT, **request.environment},
-            limits=request.limits, pulse=request.pulse, log=request.log,
+            command, environment={**ENVIRONMENT, **request.environment}, limits=request.limits, pulse=request.pulse,
+            log=request.log,
         )  # fmt: skip
         if by_file:
             note_message_file(request.log)

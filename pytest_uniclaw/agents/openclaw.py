@@ -59,8 +59,6 @@ chmod 700 "$2/.openclaw"
 """
 """OpenClaw lists the skills that have a head with name and description; for the others this writes one."""
 _TURN = """
-export NO_PROXY="127.0.0.1,localhost,${NO_PROXY:-${no_proxy:-}}"
-export no_proxy="$NO_PROXY"
 state="$HOME/.openclaw/agents/main/agent/openclaw-agent.sqlite"
 if [ -f "$state" ]; then sqlite3 "$state" 'DELETE FROM auth_profile_state' >/dev/null 2>&1; fi
 exec 3< <(exec openclaw "$@")
@@ -79,7 +77,7 @@ wait "$agent"
 """
 """The answer is one JSON object whose last line is a brace; who has not exited 10 seconds later waits for a child.
 
-The gateway is never asked for by way of a proxy, which an executor with a network may have. A newer release keeps in
+A newer release keeps in
 its database that a key was refused, and would not ask with it for a minute; the gateway decides that.
 """
 
