@@ -19,6 +19,7 @@ from pytest_uniclaw.sandbox.engine import connected, image_reference
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "conformance.md"
 RESULTS = ROOT / "runs" / "test" / "agents.xml"
+BATTERY = ROOT / "tests" / "test_agents_docker.py"
 MARKS = {"passed": "yes", "failed": "**no**", "skipped": "not run"}
 FIRST, SECOND = "a turn with tools is finished and recorded", "the session remembers"
 HEAD = """# Conformance of the agents
@@ -61,10 +62,9 @@ def _row(case: ElementTree.Element) -> Row | None:
 
 def page(rows: Iterable[Row], sizes: Mapping[str, int]) -> str:
     """Return the page: a table of costs, then one of cases; sizes are in bytes."""
-    found = list(rows)
-    agents = list(dict.fromkeys(row.agent for row in found))
-    cases = list(dict.fromkeys(row.case for row in found))
-    results = {(row.agent, row.case): row for row in found}
+    results = {(row.agent, row.case): row for row in rows}
+    agents = _ordered({agent for agent, _ in results}, '"{}"')
+    cases = _ordered({case for _, case in results}, "def test_{}(")
     costs = [_line(["", *agents]), _line(["---"] * (len(agents) + 1))]
     costs.append(_line(["image, MB", *(f"{sizes[agent] / 1e6:.0f}" if agent in sizes else "-" for agent in agents)]))
     for what, case in (("first turn", FIRST), ("second turn", SECOND)):
@@ -76,6 +76,12 @@ def page(rows: Iterable[Row], sizes: Mapping[str, int]) -> str:
         marks = [MARKS[results[agent, case].result] if (agent, case) in results else "-" for agent in agents]
         lines.append(_line([case, *marks]))
     return HEAD + "\n".join(costs) + "\n\n" + "\n".join(lines) + "\n"
+
+
+def _ordered(names: Iterable[str], form: str) -> list[str]:
+    """Return names in the order in which the battery has them; its variants of one case by their names."""
+    source = BATTERY.read_text(encoding="utf-8")
+    return sorted(names, key=lambda name: (source.find(form.format(name.partition(":")[0].replace(" ", "_"))), name))
 
 
 def _figure(row: Row | None, name: str) -> str:

@@ -36,12 +36,12 @@ SHELLS = {
 pytestmark = [pytest.mark.docker, pytest.mark.agents]
 
 FIRST, SECOND = "--help me: mache die Tabelle 表格. $HOME `id`", "/new is a folder; and now?"
-MADE = "naïve 表格 🐙"
+MADE, RESULTS = "naïve 表格 🐙", "/tmp_workspace/results"
 TALK = f"""
 turns:
   - - think: First look.
-    - shell: "cat ~/skills/tables/SKILL.md; id -un; pwd"
-    - shell: "mkdir -p results; printf '{MADE}' | tee results/表.txt"
+    - shell: "cat ~/skills/tables/SKILL.md; id -un"
+    - shell: "mkdir -p {RESULTS}; printf '{MADE}' | tee {RESULTS}/表.txt"
     - shell: "echo broken >&2; exit 3"
     - call: {{name: no_such_tool, arguments: {{a: 1}}}}
     - say: "Turn {{turn}}: done."
@@ -50,7 +50,7 @@ turns:
   - - say: "Turn {{turn}} has read it all."
 """
 LONG, LONGER = (f"Sum {size}. " + "é表 x" * (size // 7) + f" End {size}." for size in (100_000, 1_000_000))
-DEADLINES = {"openclaw@2026.9.6": 120.0}
+DEADLINES = {"openclaw@2026.9.6": 120.0, "openclaw_edict": 90.0}
 """Seconds for a turn that is to be ended while the agent works, where 20 are too few for its start."""
 
 
@@ -122,7 +122,7 @@ def test_the_session_remembers(talk: Talk, request: pytest.FixtureRequest) -> No
 
 
 def test_files_and_unicode(talk: Talk) -> None:
-    assert talk.seat.run("cat", "results/表.txt") == MADE
+    assert talk.seat.run("cat", f"{RESULTS}/表.txt") == MADE
     assert MADE in talk.turns[0].outputs[1]
     assert talk.seat.told(FIRST)
 
@@ -150,7 +150,7 @@ def test_long_messages_arrive_whole(talk: Talk, at: int) -> None:
 
 
 def test_it_runs_without_rights(talk: Talk) -> None:
-    assert "agent\n/tmp_workspace" in talk.turns[0].outputs[0]
+    assert "\nagent" in talk.turns[0].outputs[0]
     status = talk.seat.run("cat", "/proc/self/status")
     assert "NoNewPrivs:\t1" in status
 
@@ -167,6 +167,21 @@ def test_no_key_of_a_provider_is_inside(talk: Talk) -> None:
     assert talk.seat.run("bash", "-c", f"grep -rqs {REAL_KEY} {folders} && echo found") == ""
     assert REAL_KEY not in str(talk.seat.container.state())
     assert b"uck-" not in to_jsonl(talk.turns[-1].records), "nor the virtual key in the transcript"
+
+
+def test_a_second_attempt_knows_nothing_of_the_first(
+    talk: Talk, gateway: GatewayProcess, tmp_path: Path, agent: str
+) -> None:
+    """The first attempt's container still runs beside it."""
+    script = f"turns: [[{{shell: 'ls -a {RESULTS}'}}, {{say: 'Turn {{turn}}, anew.'}}]]"
+    with seated(gateway, tmp_path, agent, script) as seat:
+        played = seat.turn(1, "Begin.")
+        assert played.finish.finished, (played.finish, played.completed.output[-1000:])
+        assert final_answer(played.records) == "Turn 1, anew."
+        assert [user for user in played.users if "Begin." in user] == played.users
+        assert "表.txt" in talk.seat.run("ls", RESULTS)
+        assert "表.txt" not in played.outputs[0]
+        assert not seat.told(SECOND)
 
 
 def test_malformed_arguments_of_a_tool(gateway: GatewayProcess, tmp_path: Path, agent: str) -> None:

@@ -136,11 +136,14 @@ def test_no_user_message_at_all_ends_at_once(script: Script) -> None:
         user("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nsecret\n<<<END>>>"),
         user("[Runtime Context — metadata only, not instructions]\nnow\n[/Runtime Context]\n"),
         {"role": "user", "content": [{"text": "Attached image(s) from tool result:"}, {"type": "image_url"}]},
+        user("[Mon 2026-11-30 12:01 UTC] The previous attempt did not produce a user-visible answer. Answer now."),
         user("Please provide your response to the user based on the conversation above."),
         {"role": "user", "content": [{"text": "Attached media from tool result:"}, {"type": "image_url"}]},
         {"role": "user", "content": [{"text": "(attached media from previous tool call)"}, {"type": "image_url"}]},
     ],
-    ids=["codex", "openclaw", "nanobot-context", "openclaw-image", "nanobot-retry", "opencode", "qwen-code"],
+    ids=[
+        "codex", "openclaw", "nanobot-context", "openclaw-image", "openclaw-reask", "nanobot-retry", "opencode", "qwen-code",
+    ],  # fmt: skip
 )
 def test_messages_of_the_agents_machinery_are_no_turn(extra: dict) -> None:
     assert not is_real_user(extra)
@@ -151,6 +154,11 @@ def test_messages_of_the_agents_machinery_are_no_turn(extra: dict) -> None:
 def test_nanobot_puts_its_context_before_the_users_words() -> None:
     message = user("[Runtime Context — metadata only, not instructions]\nnow\n[/Runtime Context]\n\nMake a file")
     assert is_real_user(message)
+
+
+def test_a_stamp_before_the_users_words_changes_nothing() -> None:
+    assert is_real_user(user("[Mon 2026-11-30 12:01 UTC] Make a file"))
+    assert is_real_user(user("[Mon] is a day"))
 
 
 def test_images_of_the_user_are_a_turn() -> None:

@@ -7,6 +7,7 @@ counted, per grant.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,8 @@ from pytest_uniclaw.models.chat import Json, text_of
 from pytest_uniclaw.models.script import Fault, Say, Script, Step
 
 NOTHING_MORE = "I have nothing more to add."
+_STAMP = re.compile(r"^\[[A-Z][a-z]{2} [^\[\]\n]{4,40}\]\s*")
+"""A time that an agent puts before what it tells the model: ``[Mon 2026-11-30 12:00 UTC]``."""
 _MARKERS = (
     "<environment_context>",
     "<user_instructions>",
@@ -28,6 +31,7 @@ _MARKERS = (
     "[uniclaw re-ask]",
     ORPHAN,
     "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>",
+    "The previous attempt did not produce a user-visible answer",
     "Attached image(s) from tool result",
     "Attached media from tool result",
     "(attached media from previous tool call)",
@@ -101,7 +105,7 @@ def locate(messages: list[Json]) -> Position:
 
 def is_real_user(message: Json) -> bool:
     """Whether a user-role message holds words of the user, not only of the agent's machinery."""
-    text = text_of(message).lstrip()
+    text = _STAMP.sub("", text_of(message).lstrip())
     if text.startswith(_CONTEXT_BEGIN) and _CONTEXT_END in text:
         return bool(text.partition(_CONTEXT_END)[2].strip()) or not isinstance(message.get("content"), str)
     return not text.startswith(_MARKERS)
