@@ -144,7 +144,7 @@ def test_no_user_message_at_all_ends_at_once(script: Script) -> None:
     ids=[
         "codex", "openclaw", "nanobot-context", "openclaw-image", "openclaw-reask", "nanobot-retry", "opencode",
         "qwen-code",
-    ],  # fmt: skip
+    ],
 )
 def test_messages_of_the_agents_machinery_are_no_turn(extra: dict) -> None:
     assert not is_real_user(extra)
