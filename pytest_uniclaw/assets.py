@@ -37,7 +37,8 @@ def base_skill(name: str) -> dict[str, bytes]:
     Raises KeyError for any other name.
     """
     folder = _SKILLS / BASE_SKILLS[name]
-    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.*"))}
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pyc")
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
     own = f"name: {folder.name}\n".encode()
     return files | {"SKILL.md": files["SKILL.md"].replace(own, f"name: {name}\n".encode(), 1)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -27,11 +26,9 @@ SKILLS = Path(desktop.__file__).with_name("skills")
 
 
 def module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec
-    assert spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    """A script as a module. An import would leave byte code beside it, in what is built and installed."""
+    made = ModuleType(path.stem)
+    exec(compile(path.read_text("utf-8"), path, "exec"), vars(made))
     return made
 
 
