@@ -29,7 +29,7 @@ RUN = f"test-{uuid.uuid4().hex[:8]}"
 LIMITS = TurnLimits(240.0, 240.0)
 REAL_KEY = "sk-real-0f3a9d71c2"
 AWKWARD = "--help me: mache die Tabelle 表格. $HOME `id`"
-ENVIRONMENT = {"MAIL_TOKEN": "for the shell", "http_proxy": "http://10.1.1.1:9", "HTTP_PROXY": "http://10.1.1.1:9"}
+ENVIRONMENT = {"MAIL_TOKEN": "for the shell"}
 SKILL = b"---\nname: tables\ndescription: How to make tables.\n---\nUse a table.\n"
 
 SCRIPT = """
