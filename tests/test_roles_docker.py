@@ -64,8 +64,10 @@ REFUSED = "Your score is only 0.70"
 
 def package(root: Path, *, scripts: bool = True) -> Path:
     """Make a checkout of the one task, with or without every script."""
-    for name in ("suites", "injection"):
-        shutil.copytree(ROOT / name / "102_exploration", root / name / "102_exploration")
+    suite, injection = Path("suites", "102_exploration"), Path("injection", "102_exploration", TASK)
+    (root / suite).mkdir(parents=True)
+    shutil.copy(ROOT / suite / f"{TASK}.yaml", root / suite)
+    shutil.copytree(ROOT / injection, root / injection)
     (root / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
     if scripts:
         shutil.copytree(ROOT / "demo", root / "demo")
