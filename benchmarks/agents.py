@@ -105,7 +105,8 @@ def sizes_of(agents: Iterable[str]) -> dict[str, int]:
 
 def main(arguments: list[str]) -> int:
     """Write the page; 1 when a row failed."""
-    rows = [row for path in arguments or [str(RESULTS)] for row in rows_of(Path(path))]
+    read = [row for path in arguments or [str(RESULTS)] for row in rows_of(Path(path))]
+    rows = list({(row.agent, row.case): row for row in read}.values())  # of a row that was run again, the last result
     ran = {row.agent for row in rows if row.result != "skipped"}
     PAGE.write_text(page(rows, sizes_of(ran)), encoding="utf-8")
     failed = sum(row.result == "failed" for row in rows)
