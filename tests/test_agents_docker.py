@@ -51,7 +51,7 @@ turns:
 """
 LONG, LONGER = (f"Sum {size}. " + "é表 x" * (size // 7) + f" End {size}." for size in (100_000, 1_000_000))
 DEADLINES = {"openclaw@2026.9.6": 120.0, "openclaw_edict": 90.0}
-"""Seconds for a turn that is to be ended while the agent works, where 20 are too few for its start."""
+"""Seconds for a turn that is to be ended while the agent works, where 30 are too few for its start."""
 
 
 @dataclass
@@ -236,7 +236,7 @@ def test_a_failing_model_is_told_by_the_ledger(
 
 def test_a_model_that_hangs_is_ended_by_the_deadline(gateway: GatewayProcess, tmp_path: Path, agent: str) -> None:
     with seated(gateway, tmp_path, agent, "turns: [[{hang: true}]]") as seat:
-        played = seat.turn(1, "Go.", TurnLimits(DEADLINES.get(agent, 20.0), 600.0))
+        played = seat.turn(1, "Go.", TurnLimits(DEADLINES.get(agent, 30.0), 600.0))
         assert played.completed.ending is Ending.DEADLINE
         assert not played.finish.finished
         assert seat.calls()[-1].call_class is CallClass.CANCELLED
@@ -255,7 +255,7 @@ def test_a_killed_turn_leaves_nothing_running_and_is_recorded_whole(
     gateway: GatewayProcess, tmp_path: Path, agent: str
 ) -> None:
     with seated(gateway, tmp_path, agent, KILLED) as seat:
-        killed = seat.turn(1, "Go.", TurnLimits(DEADLINES.get(agent, 20.0), 600.0))
+        killed = seat.turn(1, "Go.", TurnLimits(DEADLINES.get(agent, 30.0), 600.0))
         assert killed.completed.ending is Ending.DEADLINE
         assert not killed.finish.finished
         assert not [line for line in processes(seat) if line.startswith("agent ")]
