@@ -16,10 +16,10 @@ from pytest_uniclaw.agents.codex import (
     VERSIONS,
     CodexAgent,
     configuration,
-    input_text,
     last_error,
     reasoning,
 )
+from pytest_uniclaw.agents.message import plain_text
 from pytest_uniclaw.agents.registry import load_agent
 from pytest_uniclaw.agents.rollout import messages_of, read_rollouts
 from pytest_uniclaw.agents.transcript import final_answer, move_images_out, to_jsonl, tool_usage
@@ -184,7 +184,7 @@ def test_the_configuration_is_toml_that_names_the_gateway_alone() -> None:
     [("Go.", "Go."), (" \n", "Please go on."), ("a\0b", "a␀b"), ("x\ud800y", "x?y"), ("--help", "--help")],
 )
 def test_every_message_can_be_standard_input(given_text: str, expected: str) -> None:
-    assert input_text(given_text) == expected
+    assert plain_text(given_text) == expected
 
 
 def ended(code: int | None, said: bytes = b"", ending: Ending = Ending.EXITED) -> Completed:

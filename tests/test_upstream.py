@@ -19,7 +19,7 @@ from support.upstream import checkout as find_checkout
 from pytest_uniclaw.attempt import Attempt, Ending, Turn, Usage
 from pytest_uniclaw.report.record import ItemRecord, record_of_attempt
 from pytest_uniclaw.report.stats import group_by, summarise
-from pytest_uniclaw.report.upstream import write_upstream
+from pytest_uniclaw.report.upstream import PROBE, probe_record, write_upstream
 from pytest_uniclaw.status import PartialPolicy, Status
 from pytest_uniclaw.store import new_attempt_directory, save_attempt, task_directory
 
@@ -151,3 +151,27 @@ def test_upstream_drops_what_no_turn_was_finished_in_and_we_show_both_rates(chec
     assert backend["total"]["pass_rate"] == pytest.approx(ours.upstream_pass_rate)
     assert ours.pass_rate is not None
     assert ours.pass_rate < backend["total"]["pass_rate"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"no json", b"[]", b"{}", b'{"processes": 1, "windows": []}', b"\xff\xfe", b"[" * 200_000,
+        b'{"processes": [{"pid": "x", "command": []}], "windows": []}',
+        b'{"processes": [], "windows": [{"id": "\\ud800", "pid": 1, "title": "t"}]}',
+    ],
+    ids=["empty", "words", "list", "lacking", "wrong", "bytes", "deep", "fields", "surrogate"],
+)  # fmt: skip
+def test_a_probe_that_an_executor_replaced_costs_the_probe_alone(tmp_path: Path, content: bytes) -> None:
+    turn = Turn(
+        number=1, message="Go.", started="2026-11-30T10:00:00+00:00", seconds=1, wall_seconds=1,
+        ending=Ending.EXITED, exit_code=0, finished=True, directory="turns/1",
+    )  # fmt: skip
+    assert probe_record(tmp_path, turn) is None
+    (tmp_path / PROBE).parent.mkdir(parents=True)
+    (tmp_path / PROBE).write_bytes(content)
+    assert probe_record(tmp_path, turn) is None
+    (tmp_path / PROBE).write_text('{"processes": [{"pid": 7, "command": "nanobot x"}], "windows": [], "screen": null}')
+    found = probe_record(tmp_path, turn)
+    assert found is not None
+    assert found["processes"]["nanobot"] == ["7 nanobot x"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
 from pytest_uniclaw.agents.cleaning import parse_line
+from pytest_uniclaw.agents.message import plain_text
 from pytest_uniclaw.agents.rollout import read_rollouts
 from pytest_uniclaw.agents.usage import has_tool_call, last_turn, text_of
 from pytest_uniclaw.attempt import Ending
@@ -85,7 +86,7 @@ class CodexAgent:
     def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:
         """Run one message in the attempt's thread."""
         path = f"{sandbox.paths.private}/message.txt"
-        sandbox.put([Entry(path, content=input_text(request.message).encode())])
+        sandbox.put([Entry(path, content=plain_text(request.message).encode())])
         return sandbox.turn(
             ["bash", "-c", _TURN, path], environment=request.environment, limits=request.limits, pulse=request.pulse,
             log=request.log,
@@ -148,12 +149,6 @@ def reasoning(effort: str) -> dict[str, Any]:
     Codex sends an effort only to models that it takes for reasoning ones, and to those that it does not know when told.
     """
     return {"model_reasoning_effort": effort, "model_supports_reasoning_summaries": True} if effort else {}
-
-
-def input_text(message: str) -> str:
-    """Return a message that can be standard input: valid UTF-8, without NULs, never blank, which codex refuses."""
-    text = message.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
-    return text if text.strip() else "Please go on."
 
 
 def last_error(output: bytes) -> str:

@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from pytest_uniclaw.attempt import Attempt, Turn
 from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import write_bytes, write_json, write_text
@@ -151,12 +153,40 @@ def timeline_record(attempt: Attempt) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def probe_record(evidence: Path, turn: Turn) -> dict[str, Any]:
-    """Return ``runtime_probe.json``: windows and processes as lines, as upstream's tools print them."""
-    seen = json.loads((evidence / PROBE).read_text("utf-8"))
-    lines = [f"{row['pid']} {row['command']}" for row in seen["processes"]]
+class ProbedProcess(BaseModel):
+    """A process that the probe saw."""
+
+    pid: int
+    command: str
+
+
+class ProbedWindow(BaseModel):
+    """A window that the probe saw."""
+
+    id: str
+    pid: int
+    title: str
+
+
+class Probed(BaseModel):
+    """What is read of ``probe.json``."""
+
+    processes: list[ProbedProcess]
+    windows: list[ProbedWindow]
+
+
+def probe_record(evidence: Path, turn: Turn) -> dict[str, Any] | None:
+    """Return ``runtime_probe.json``: windows and processes as lines, as upstream's tools print them.
+
+    None where there was no probe, or where its file is none: an executor that is root can replace it.
+    """
+    try:
+        seen = Probed.model_validate_json((evidence / PROBE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    lines = [f"{row.pid} {row.command}" for row in seen.processes]
     return {
-        "windows": [f"{window['id']} {window['pid']} {window['title']}" for window in seen["windows"]],
+        "windows": [f"{window.id} {window.pid} {window.title}" for window in seen.windows],
         "processes": {name: [line for line in lines if name in line] for name in PROBED},
         "result_files": [file.path for file in turn.manifest.files],
     }
@@ -170,8 +200,8 @@ def _copy_last_turn(directory: Path, attempt: Attempt) -> None:
     for name in ("transcript.jsonl", "tool_usage.json"):
         if (evidence / name).is_file():
             write_bytes(directory / name, (evidence / name).read_bytes())
-    if (evidence / PROBE).is_file():
-        write_json(directory / "runtime_probe.json", probe_record(evidence, attempt.turns[-1]))
+    if probed := probe_record(evidence, attempt.turns[-1]):
+        write_json(directory / "runtime_probe.json", probed)
     if (evidence / SCREENSHOT).is_file():
         write_bytes(directory / "runtime_probe_desktop.png", (evidence / SCREENSHOT).read_bytes())
     link = directory / "result"
