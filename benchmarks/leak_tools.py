@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Texts = Mapping[str, str]
+"""The texts of one world, by name."""
+Values = dict[str, Any]
+"""What a world is made with, by name: figures and texts."""
+Disguise = Callable[[random.Random, str], str]
 
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
           "November", "December")  # fmt: skip
@@ -42,24 +52,111 @@ class World:
 
 @dataclass(frozen=True)
 class Topic:
-    """What the worlds of one topic have in common; ``said`` is the language of its cases."""
+    """What the worlds of one topic have in common, as a file of cases holds it.
+
+    ``said`` is the language of its cases. ``own`` are texts of which each world has one, by the world's index.
+    ``hidden`` and ``sentences`` are templates of the :func:`forms` of all values. In them ``{encoded[a|b]}`` is one of
+    two values in an encoding, ``{spelled[a]}`` a value spelled. A kind of leak has one sentence, or a list of which one
+    is drawn. ``secret`` names the value that is a run's secret.
+    """
 
     language: str
     said: str
     public: str
+    secret: str
     openings: Sequence[str]
     harmless: Sequence[str]
-    worlds: int
+    own: Mapping[str, Sequence[str]]
+    hidden: Sequence[str]
+    sentences: Mapping[str, str | Sequence[str]]
 
-    def world(
-        self, rng: random.Random, index: int, hidden: Sequence[str], secret: str, sentences: Mapping[str, str]
-    ) -> World:
+    @property
+    def worlds(self) -> int:
+        """The number of worlds."""
+        return min(map(len, self.own.values()))
+
+    def world(self, rng: random.Random, index: int, fields: Mapping[str, Any]) -> World:
         """Make one world: a leak of each kind, and its part of the harmless messages, so that each is used once."""
-        leaks = tuple(Leak(kind, self.said, rng.choice(self.openings), text) for kind, text in sentences.items())
+        said = {kind: _sentence(rng, templates, fields) for kind, templates in self.sentences.items()}
+        leaks = tuple(Leak(kind, self.said, rng.choice(self.openings), text) for kind, text in said.items())
         joint = "" if self.language == "zh" else " "
         lines = self.harmless[index :: self.worlds]
         plain = [text if n % 2 else f"{rng.choice(self.openings)}{joint}{text}" for n, text in enumerate(lines)]
-        return World(self.language, self.public, tuple(hidden), (secret,), leaks, tuple(plain))
+        hidden = tuple(template.format_map(fields) for template in self.hidden)
+        return World(self.language, self.public, hidden, (fields[self.secret],), leaks, tuple(plain))
+
+
+def _sentence(rng: random.Random, templates: str | Sequence[str], fields: Mapping[str, Any]) -> str:
+    if isinstance(templates, str):
+        return templates.format_map(fields)
+    return rng.choice([template.format_map(fields) for template in templates])
+
+
+@dataclass(frozen=True)
+class Disguised:
+    """The values in a disguise: ``disguised["a|b"]`` is one of two, disguised anew each time."""
+
+    rng: random.Random
+    disguise: Disguise
+    values: Values
+
+    def __getitem__(self, names: str) -> str:
+        found = [self.values[name] for name in names.split("|")]
+        return self.disguise(self.rng, self.rng.choice(found) if len(found) > 1 else found[0])
+
+
+def load_topics(name: str) -> dict[str, Topic]:
+    """Return the topics of a file of cases, by name."""
+    text = Path(__file__).with_name(f"{name}.yaml").read_text("utf-8")
+    return {topic: Topic(**fields) for topic, fields in yaml.safe_load(text).items()}
+
+
+def worlds_of(
+    topic: Topic, seed: str, draw: Callable[[random.Random, Texts], Values], encoded: Disguise, spelled: Disguise
+) -> Iterator[World]:
+    """Yield the worlds of a topic; ``draw`` makes the values of one, given its own texts."""
+    for index in range(topic.worlds):
+        rng = random.Random(f"{seed}:{draw.__name__}:{index}")
+        own = {name: texts[index] for name, texts in topic.own.items()}
+        values = own | draw(rng, own)
+        disguises = {"encoded": Disguised(rng, encoded, values), "spelled": Disguised(rng, spelled, values)}
+        yield topic.world(rng, index, forms(values) | disguises)
+
+
+def moment(rng: random.Random) -> Values:
+    """Draw a day that cannot be taken for a month, and a month."""
+    day, month = rng.randrange(13, 29), rng.randrange(12) + 1
+    return {"day": day, "month": month, "month_name": MONTHS[month - 1], "day_ordinal": ordinal(day)}
+
+
+def forms(values: Values) -> Values:
+    """Return values and the forms in which a sentence may say them, such as ``owed_words`` for ``owed``."""
+    made: Values = {}
+    for name, value in values.items():
+        if isinstance(value, int):
+            made |= _figure_forms(name, value)
+        elif isinstance(value, str):
+            made |= _text_forms(name, value)
+    return made | values
+
+
+def _figure_forms(name: str, value: int) -> Values:
+    words = english_words(value)
+    shares = {"thousands": value / 1000, "myriads": value / 10_000, "millions": value / 10**6}
+    said = {"numeral": chinese_numeral(value), "words": words, "dotted": f"{value:,}".replace(",", ".")}
+    return {f"{name}_{form}": text for form, text in (shares | said).items()} | _text_forms(f"{name}_words", words)
+
+
+def _text_forms(name: str, text: str) -> Values:
+    return {
+        f"{name}_upper": text.upper(),
+        f"{name}_lower": text.lower(),
+        f"{name}_capital": text.capitalize(),
+        f"{name}_spaced": text.replace("-", " "),
+        f"{name}_bare": text.rpartition("://")[2],
+        f"{name}_first": text.partition(" ")[0],
+        f"{name}_last": text.rpartition(" ")[2],
+    }
 
 
 def pick(rng: random.Random, *choices: str) -> str:

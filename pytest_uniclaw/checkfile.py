@@ -57,14 +57,12 @@ class Check:
 class CheckFile:
     """What one file says before it runs.
 
-    ``hiding`` are the lines of statements that may define checks out of sight; ``imports`` are (module, line) pairs
-    with the top name of each absolute import.
+    ``hiding`` are the lines of statements that may define checks out of sight.
     """
 
     path: Path
     checks: tuple[Check, ...]
     hiding: tuple[int, ...]
-    imports: tuple[tuple[str, int], ...]
 
     @property
     def opaque(self) -> bool:
@@ -79,18 +77,31 @@ class CheckFile:
 
 def read_checks(path: Path) -> CheckFile:
     """Parse one file. Raises SyntaxError, ValueError (a NUL) or RecursionError."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = ast.parse(path.read_bytes(), str(path), feature_version=GRADER_PYTHON)
+    tree = _parsed(path)
     marked = any(isinstance(node, ast.Assign | ast.AnnAssign) and _binds(node, "pytestmark") for node in tree.body)
     checks = tuple(_check(node, marked) for node in tree.body if _is_check(node))
     hiding = tuple(node.lineno for node in tree.body if not _is_definition(node) and _hides(node))
-    return CheckFile(path, checks, hiding, tuple(_imports(tree)))
+    return CheckFile(path, checks, hiding)
+
+
+def read_imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the top name and the line of each absolute import of a file. Raises as :func:`read_checks` does."""
+    for node in ast.walk(_parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0], node.lineno
 
 
 def is_foreign(module: str) -> bool:
     """Whether a module of this top name is neither in the standard library nor in the grading image."""
     return module not in sys.stdlib_module_names and module not in GRADER_MODULES
+
+
+def _parsed(path: Path) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(path.read_bytes(), str(path), feature_version=GRADER_PYTHON)
 
 
 def _is_definition(node: ast.AST) -> bool:
@@ -140,11 +151,3 @@ def _binds(node: ast.AST, prefix: str) -> bool:
     """Whether a name with this prefix is assigned anywhere in ``node``."""
     names = (part for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
     return any(name.id.startswith(prefix) for name in names)
-
-
-def _imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.module.partition(".")[0], node.lineno

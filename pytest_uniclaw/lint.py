@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Literal
 
 from pytest_uniclaw.assets import BASE_SKILLS
-from pytest_uniclaw.checkfile import GRADER_MODULES, KINDS, Check, CheckFile, Mark, is_foreign, read_checks
+from pytest_uniclaw.checkfile import (
+    GRADER_MODULES,
+    KINDS,
+    Check,
+    CheckFile,
+    Mark,
+    is_foreign,
+    read_checks,
+    read_imports,
+)
 from pytest_uniclaw.errors import TaskError
 from pytest_uniclaw.package import HiddenFolder, Reader, has_hidden, load_rubric, open_hidden
 from pytest_uniclaw.rubric import Rubric
@@ -170,7 +179,7 @@ def _lint_file(file: CheckFile, local: set[str]) -> Iterator[Finding]:
         message = "may bind a name that begins with check_, which pytest takes for a check"
         remedy = "define checks as plain functions, and name helpers otherwise"
         yield Finding("warning", message, file.path, line, remedy)
-    for name, line in file.imports:
+    for name, line in read_imports(file.path):
         if is_foreign(name) and name not in local:
             message = f"imports {name}, which the grading image does not have"
             remedy = f"use the standard library, a file beside it, or one of {', '.join(sorted(GRADER_MODULES))}"

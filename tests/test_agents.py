@@ -177,16 +177,16 @@ def test_when_a_nanobot_turn_is_finished(completed: Completed, messages: list[An
 
 
 @pytest.fixture
-def entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def known_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {
         "nanobot": "pytest_uniclaw.agents.nanobot:NanobotAgent", "nop": "pytest_uniclaw.agents.nop:NopAgent",
         "gone": "pytest_uniclaw.agents.gone:Agent", "odd": "pathlib:Path",
     }  # fmt: skip
     points = [EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
+    monkeypatch.setattr(registry, "installed", lambda group: {point.name: point for point in points})
 
 
-@pytest.mark.usefixtures("entry_points")
+@pytest.mark.usefixtures("known_agents")
 def test_agents_by_name() -> None:
     assert agent_names() == ("gone", "nanobot", "nop", "odd")
     assert load_agent("nop") == NopAgent()
@@ -194,7 +194,7 @@ def test_agents_by_name() -> None:
     assert load_agent("nanobot@0.3.5").image == "nanobot-0.3.5"
 
 
-@pytest.mark.usefixtures("entry_points")
+@pytest.mark.usefixtures("known_agents")
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
@@ -245,7 +245,7 @@ def test_what_is_wrong_with_a_foreign_entry_point_is_a_usage_error(
     (tmp_path / "foreign.py").write_text(FOREIGN)
     (tmp_path / "foreign_broken.py").write_text("x = 1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("it", value, group)])
+    monkeypatch.setattr(registry, "installed", lambda group: {"it": EntryPoint("it", value, group)})
     with pytest.raises(SettingsError) as caught:
         load_agent(reference)
     assert message in str(caught.value)

@@ -120,7 +120,7 @@ def test_agents_that_are_no_tables_are_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_an_installed_agent_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("mine", "x:y", group)])
+    monkeypatch.setattr(registry, "installed", lambda group: {"mine": EntryPoint("mine", "x:y", group)})
     with pytest.raises(SettingsError, match="installed already"):
         load_agent("mine", tables(tmp_path, MINE))
 

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "pytest_uniclaw"
 VALUES = {
     "__init__", "errors", "paths", "task", "schema", "assets", "yamlsource", "extension", "markdown", "rubric",
     "rubric_lines", "privacy", "redaction", "package", "prompts", "lint", "verdict", "attempt", "status", "budget",
-    "settings", "optiontable", "modelchoice", "checkfile",
+    "settings", "optiontable", "modelchoice", "checkfile", "installed",
 }  # fmt: skip
 ADAPTERS = {
     "models", "sandbox", "agents", "judge", "report", "store", "scrub", "preexec", "extensions", "spec", "executor",

@@ -25,7 +25,7 @@ DESIGNED = {
     "task_202_01_override_root_cause": ("pass", (0.6, 1.0)),
     "task_203_01_final_account": ("pass", (1.0,)),
     "task_204_01_meter_round": ("pass", (1.0,)),
-    "task_205_01_room_closure": ("pass", (0.7, 1.0)),
+    "task_205_01_room_closure": ("pass", (1.0,)),
 }
 """Per task, how nanobot ends on its scripted model: status, and the score of each turn."""
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from pytest_uniclaw.agents.cleaning import MAX_TEXT_CHARACTERS
+from pytest_uniclaw.agents.joining import Joined
 from pytest_uniclaw.agents.rollout import read_rollouts
+from pytest_uniclaw.agents.session_file import nearest
 from pytest_uniclaw.agents.transcript import (
     CUT,
     MAX_BLOCKS,
@@ -27,6 +29,7 @@ from pytest_uniclaw.agents.transcript import (
     tool_usage,
     was_cut,
 )
+from pytest_uniclaw.agents.wire import Answer, tool_call
 
 PNG = base64.b64encode(b"\x89PNG pretend").decode()
 
@@ -258,3 +261,32 @@ def test_tool_usage_counts_tools_and_browser_actions() -> None:
     assert usage["browser_used"]
     assert usage["exec_used"]
     assert usage["tool_calls"][2] == {"agentId": "", "name": "exec", "arguments": {"command": "ls"}, "timestamp": ""}
+
+
+def test_the_file_nearest_to_the_top_is_read(tmp_path: Path) -> None:
+    for name in ("a/b/one.jsonl", "z/one.jsonl", "y/two.jsonl", "x/other.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "two.jsonl").mkdir()
+    assert nearest(tmp_path, "one.jsonl", "two.jsonl") == tmp_path / "y/two.jsonl"
+    assert nearest(tmp_path, "none.jsonl") is None
+
+
+def test_an_answer_keeps_one_part_more_than_a_record_may_have() -> None:
+    answer = Answer()
+    for number in range(MAX_BLOCKS + 5):
+        assert answer.call(tool_call(str(number), "exec", {})) == (number <= MAX_BLOCKS)
+        answer.think(["hm"])
+    answer.say([{"type": "text", "text": "a"}] * (MAX_BLOCKS + 5))
+    message = answer.message()
+    assert [len(message[key]) for key in ("content", "tool_calls")] == [MAX_BLOCKS + 1] * 2
+    assert message["reasoning_content"].count("hm") == MAX_BLOCKS + 1
+
+
+def test_sessions_are_joined_with_the_users_own_last() -> None:
+    joined = Joined()
+    joined.add(records_from_messages([{"role": "user", "content": "mine"}]), "", broken=1, cut=False)
+    joined.add(records_from_messages([{"role": "user", "content": "theirs"}]), "helper", broken=2, cut=True)
+    first, last, notice = joined.records("p")
+    assert (first["agentId"], last["message"]["content"][0]["text"]) == ("helper", "mine")
+    assert notice == {"type": "notice", "id": "p-000002", "timestamp": "", "brokenLines": 3, "cut": 1}

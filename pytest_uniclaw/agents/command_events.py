@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from pytest_uniclaw.agents.transcript import MAX_BLOCKS
+from pytest_uniclaw.agents.wire import Answer, blocks_of, image, kind_of, listed, tool_call, tool_result
 from pytest_uniclaw.models.chat import Json
 
 SUB_AGENT = "_uniclaw_sub_agent"
@@ -30,41 +30,18 @@ def openai_messages(lines: Iterable[Json]) -> Iterator[Json]:
             yield {"timestamp": line.get("timestamp"), **message}
 
 
-@dataclass
-class _Answer:
-    """One answer of the model as its events come, with the results of its calls where an event holds both."""
-
-    stamp: Any = None
-    texts: list[Json] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    calls: list[Json] = field(default_factory=list)
-    results: list[Json] = field(default_factory=list)
-
-    def message(self) -> Json:
-        """The whole answer."""
-        return {
-            "role": "assistant", "timestamp": self.stamp, "content": self.texts,
-            "reasoning_content": "\n".join(self.thoughts), "tool_calls": self.calls,
-        }  # fmt: skip
-
-    def messages(self) -> Iterator[Json]:
-        """The answer and its results."""
-        yield self.message()
-        yield from self.results
-
-
 def stream_messages(lines: Iterable[Json]) -> Iterator[Json]:
     """Yield the messages of ``stream-json`` events."""
-    answers: dict[str, _Answer] = {}
+    answers: dict[str, Answer] = {}
     names: dict[str, str] = {}
     for event in lines:
         kind, parent = event.get("type"), str(event.get("parent_tool_use_id") or "")
         blocks = _blocks(event)
         if kind == "assistant":
-            answer = answers.setdefault(parent, _Answer(event.get("timestamp")))
+            answer = answers.setdefault(parent, Answer(event.get("timestamp")))
             _take(answer, blocks, names)
         elif kind in ("user", "result", "tool_result"):
-            answer = answers.pop(parent, _Answer())
+            answer = answers.pop(parent, Answer())
             if kind != "result" or not _is_stand_in(answer, event):
                 yield _of(answer.message(), parent)
             yield from (_of(message, parent) for message in _told(event, blocks, names))
@@ -73,8 +50,8 @@ def stream_messages(lines: Iterable[Json]) -> Iterator[Json]:
 
 def _told(event: Json, blocks: list[Json], names: Mapping[str, str]) -> Iterator[Json]:
     """Yield what an event in the user's name tells the model: results of calls, and words."""
-    yield from (_result(block, event, names) for block in blocks if _kind(block) == "tool_result")
-    if words := [_part(block) for block in blocks if _kind(block) in ("text", "image")]:
+    yield from (_result(block, event, names) for block in blocks if kind_of(block) == "tool_result")
+    if words := [_part(block) for block in blocks if kind_of(block) in ("text", "image")]:
         yield {"role": "user", "timestamp": event.get("timestamp"), "content": words}
 
 
@@ -82,21 +59,21 @@ def _of(message: Json, parent: str) -> Json:
     return message | {SUB_AGENT: parent} if parent else message
 
 
-def _take(answer: _Answer, blocks: list[Json], names: dict[str, str]) -> None:
-    """Add the blocks of an event; what is beyond one more than a record's blocks could never be kept."""
+def _take(answer: Answer, blocks: list[Json], names: dict[str, str]) -> None:
+    """Add the blocks of an event to an answer, and the names by which results are paired with calls."""
     for block in blocks:
-        kind = _kind(block)
-        if kind == "tool_use" and len(answer.calls) <= MAX_BLOCKS:
+        kind = kind_of(block)
+        if kind == "tool_use":
             call = _call(block.get("id"), block.get("name"), block.get("input"))
-            answer.calls.append(call)
-            names[call["id"]] = call["function"]["name"]
-        elif kind == "thinking" and isinstance(block.get("thinking"), str) and len(answer.thoughts) <= MAX_BLOCKS:
-            answer.thoughts.append(block["thinking"])
-        elif kind in ("text", "image") and len(answer.texts) <= MAX_BLOCKS:
-            answer.texts.append(_part(block))
+            if answer.call(call):
+                names[call["id"]] = call["function"]["name"]
+        elif kind == "thinking" and isinstance(block.get("thinking"), str):
+            answer.think([block["thinking"]])
+        elif kind in ("text", "image"):
+            answer.say([_part(block)])
 
 
-def _is_stand_in(answer: _Answer, result: Mapping[str, Any]) -> bool:
+def _is_stand_in(answer: Answer, result: Mapping[str, Any]) -> bool:
     """Whether an answer is the text of the error with which the turn ended."""
     error = result.get("error")
     told = error.get("message") if isinstance(error, dict) else error
@@ -106,53 +83,49 @@ def _is_stand_in(answer: _Answer, result: Mapping[str, Any]) -> bool:
 
 def _result(block: Mapping[str, Any], event: Mapping[str, Any], names: Mapping[str, str]) -> Json:
     content, identity = block.get("content"), str(block.get("tool_use_id") or "")
-    parts = [_part(part) for part in content[: MAX_BLOCKS + 1]] if isinstance(content, list) else content
-    return {
-        "role": "tool", "tool_call_id": identity, "name": names.get(identity, ""), "content": parts,
-        "timestamp": event.get("timestamp"),
-    }  # fmt: skip
+    parts = [_part(part) for part in listed(content)] if isinstance(content, list) else content
+    return tool_result(identity, names.get(identity, ""), parts) | {"timestamp": event.get("timestamp")}
 
 
 def opencode_messages(lines: Iterable[Json]) -> Iterator[Json]:
     """Yield the messages of ``opencode-json`` events."""
-    answer, current = _Answer(), ""
+    answer, results, current = Answer(), list[Json](), ""
     for event in lines:
         part = event.get("part")
         if not isinstance(part, dict):
             continue
         if str(part.get("messageID")) != current:
-            yield from answer.messages()
-            answer, current = _Answer(_moment(event.get("timestamp"))), str(part.get("messageID"))
-        _take_part(answer, str(event.get("type")), part)
-    yield from answer.messages()
+            yield from (answer.message(), *results)
+            answer, results, current = Answer(_moment(event.get("timestamp"))), [], str(part.get("messageID"))
+        _take_part(answer, results, str(event.get("type")), part)
+    yield from (answer.message(), *results)
 
 
-def _take_part(answer: _Answer, kind: str, part: Mapping[str, Any]) -> None:
-    if kind == "text" and len(answer.texts) <= MAX_BLOCKS:
-        answer.texts.append({"type": "text", "text": part.get("text")})
-    elif kind == "reasoning" and isinstance(part.get("text"), str) and len(answer.thoughts) <= MAX_BLOCKS:
-        answer.thoughts.append(part["text"])
-    elif kind == "tool_use" and len(answer.calls) <= MAX_BLOCKS:
-        _take_tool(answer, part)
+def _take_part(answer: Answer, results: list[Json], kind: str, part: Mapping[str, Any]) -> None:
+    if kind == "text":
+        answer.say([{"type": "text", "text": part.get("text")}])
+    elif kind == "reasoning" and isinstance(part.get("text"), str):
+        answer.think([part["text"]])
+    elif kind == "tool_use":
+        call, result = _call_and_result(part)
+        if answer.call(call):
+            results.append(result | {"timestamp": answer.stamp})
 
 
-def _take_tool(answer: _Answer, part: Mapping[str, Any]) -> None:
-    """Add a call and its result. A call that opencode could not make is one of its tool ``invalid``, which names it."""
+def _call_and_result(part: Mapping[str, Any]) -> tuple[Json, Json]:
+    """Return a call and its result. A call that opencode could not make is one of ``invalid``, which names it."""
     state, name = part.get("state"), part.get("tool")
     state = state if isinstance(state, dict) else {}
     arguments = state.get("input")
     if name == "invalid" and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
         name, arguments = arguments["tool"], {}
     call = _call(part.get("callID"), name, arguments)
-    answer.calls.append(call)
     said = state.get("output") if state.get("output") is not None else state.get("error")
     files = state.get("attachments")
     images = [{"type": "image_url", "image_url": file.get("url")} for file in files if isinstance(file, dict)
               and str(file.get("url")).startswith("data:image/")] if isinstance(files, list) else []  # fmt: skip
-    answer.results.append({
-        "role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "timestamp": answer.stamp,
-        "content": [{"type": "text", "text": said}, *images[:MAX_BLOCKS]] if images else said,
-    })  # fmt: skip
+    content = [{"type": "text", "text": said}, *images[:MAX_BLOCKS]] if images else said
+    return call, tool_result(call["id"], call["function"]["name"], content)
 
 
 def _moment(stamp: Any) -> Any:
@@ -168,25 +141,18 @@ def _blocks(event: Mapping[str, Any]) -> list[Json]:
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    listed = content[: MAX_BLOCKS + 1] if isinstance(content, list) else []
-    return [block for block in listed if isinstance(block, dict)]
+    return blocks_of(content)
 
 
 def _call(identity: Any, name: Any, arguments: Any) -> Json:
-    return {"id": str(identity or ""), "function": {"name": str(name or ""), "arguments": arguments}}
-
-
-def _kind(block: Mapping[str, Any]) -> str:
-    kind = block.get("type")
-    return kind if isinstance(kind, str) else ""
+    return tool_call(str(identity or ""), str(name or ""), arguments)
 
 
 def _part(block: Any) -> Any:
     """Return a content block in the words of the chat wire."""
     source = block.get("source") if isinstance(block, dict) else None
-    if isinstance(source, dict) and _kind(block) == "image":
-        url = f"data:{source.get('media_type')};base64,{source.get('data')}"
-        return {"type": "image_url", "image_url": url}
+    if isinstance(source, dict) and kind_of(block) == "image":
+        return image(source.get("media_type"), source.get("data"))
     return block
 
 

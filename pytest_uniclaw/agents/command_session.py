@@ -8,17 +8,10 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from pytest_uniclaw.agents.base import Record
-from pytest_uniclaw.agents.cleaning import clean_text
 from pytest_uniclaw.agents.command_events import READERS, SUB_AGENT
-from pytest_uniclaw.agents.transcript import (
-    MAX_BYTES,
-    MAX_RECORDS,
-    Lines,
-    read_head,
-    records_from_messages,
-    was_cut,
-    with_notices,
-)
+from pytest_uniclaw.agents.joining import MAX_RECORDS, Joined, messages_only
+from pytest_uniclaw.agents.session_file import MAX_BYTES, lines_of, read_head
+from pytest_uniclaw.agents.transcript import records_from_messages
 from pytest_uniclaw.models.chat import Json
 from pytest_uniclaw.models.player import is_real_user
 
@@ -43,7 +36,7 @@ class _Reader:
         if self.left <= 0:
             self.cut += 1
             return
-        lines = Lines(read_head(path, self.left), self.left)
+        lines = lines_of(path, self.left)
         self.left -= len(lines.data)
         for message in self.read(lines):
             if SUB_AGENT in message:
@@ -66,10 +59,10 @@ def read_session(folder: Path, kind: str, pattern: str, prefix: str) -> tuple[Re
     reader = _Reader(kind)
     messages = _of_files(reader, folder, pattern) if pattern else _of_outputs(reader, folder)
     session = records_from_messages(messages, prefix)
-    cut = reader.cut + was_cut(session)
-    own = [record for record in session if record["type"] == "message"]
-    others = list(_sub_agents(reader.others, prefix))[: MAX_RECORDS - len(own)]
-    return with_notices((*others, *own), prefix, broken=reader.broken, cut=cut)
+    joined = Joined(cut=reader.cut)
+    joined.add(session, "", broken=reader.broken, cut=False)
+    joined.others += islice(_sub_agents(reader.others, prefix), MAX_RECORDS - len(joined.own))
+    return joined.records(prefix)
 
 
 def _of_files(reader: _Reader, folder: Path, pattern: str) -> Iterator[Json]:
@@ -97,6 +90,5 @@ def _of_outputs(reader: _Reader, folder: Path) -> Iterator[Json]:
 
 def _sub_agents(messages: Iterable[Json], prefix: str) -> Iterator[Record]:
     for number, message in enumerate(messages):
-        for record in records_from_messages([message], f"{prefix}-sub-{number:06d}"):
-            if record["type"] == "message":
-                yield record | {"agentId": clean_text(str(message[SUB_AGENT]), 100)}
+        records = records_from_messages([message], f"{prefix}-sub-{number:06d}")
+        yield from messages_only(records, str(message[SUB_AGENT]))

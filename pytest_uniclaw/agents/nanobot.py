@@ -15,7 +15,8 @@ from typing import Any
 
 from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
 from pytest_uniclaw.agents.message import is_long, message_file, note_message_file, plain_text
-from pytest_uniclaw.agents.transcript import normalise_nanobot, read_head
+from pytest_uniclaw.agents.session_file import nearest, read_head
+from pytest_uniclaw.agents.transcript import normalise_nanobot
 from pytest_uniclaw.agents.usage import has_tool_call, last_turn, text_of
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import InfraError, SettingsError
@@ -131,7 +132,7 @@ class NanobotAgent:
 
     def read_transcript(self, collected: Path) -> tuple[Record, ...]:
         """Parse the session file, wherever below ``collected`` this release put it."""
-        path = _session_file(collected)
+        path = nearest(collected, *_SESSION_FILES)
         return normalise_nanobot(read_head(path)) if path else ()
 
     def finish(self, completed: Completed, records: Sequence[Record]) -> Finish:
@@ -157,9 +158,3 @@ class NanobotAgent:
 
 def _config(sandbox: Sandbox) -> str:
     return f"{sandbox.paths.home}/.nanobot/config.json"
-
-
-def _session_file(collected: Path) -> Path | None:
-    """Return the session file nearest to the top; a copy that the executor nested deeper loses."""
-    found = [path for name in _SESSION_FILES for path in collected.rglob(name) if path.is_file()]
-    return min(found, key=lambda path: (len(path.parts), str(path)), default=None)

@@ -13,18 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
-from pytest_uniclaw.agents.cleaning import clean_text
+from pytest_uniclaw.agents.joining import Joined
 from pytest_uniclaw.agents.openclaw_database import Database, open_database
-from pytest_uniclaw.agents.transcript import (
-    MAX_BLOCKS,
-    MAX_BYTES,
-    MAX_RECORDS,
-    Lines,
-    read_head,
-    records_from_messages,
-    was_cut,
-    with_notices,
-)
+from pytest_uniclaw.agents.session_file import MAX_BYTES, depth, lines_of, nearest
+from pytest_uniclaw.agents.transcript import records_from_messages
+from pytest_uniclaw.agents.wire import Answer, image, kind_of, listed, tool_call, tool_result
 from pytest_uniclaw.models.chat import Json, text_of
 from pytest_uniclaw.models.player import is_real_user
 
@@ -49,9 +42,9 @@ def read_sessions(folder: Path, session: str = SESSION) -> tuple[Record, ...]:
     Sessions other than ``session`` are those of sub-agents; they stand before it and bear their id as ``agentId``. What
     is no JSON object is counted in one closing record of type ``notice`` with ``brokenLines``.
     """
-    database = _first(folder, DATABASE)
+    database = nearest(folder, DATABASE)
     if database:
-        with open_database(database, _first(folder, f"{DATABASE}-wal")) as opened:
+        with open_database(database, nearest(folder, f"{DATABASE}-wal")) as opened:
             names = opened.sessions(session)
             found = [Source("" if name == session else name, opened.events(name)) for name in names]
             return _merged(found, "openclaw", database=opened)
@@ -83,7 +76,7 @@ class _File:
         self.cut = False
 
     def __iter__(self) -> Iterator[Json]:
-        lines = Lines(read_head(self._path))
+        lines = lines_of(self._path)
         self.size = len(lines.data)
         yield from lines
         self.broken, self.cut = lines.broken, lines.cut
@@ -93,24 +86,17 @@ def _merged(
     sources: Iterable[Source], prefix: str, *, note: str = "", database: Database | None = None
 ) -> tuple[Record, ...]:
     """Join the records of sessions within the bounds of one transcript: the user's is read first and put last."""
-    first: list[Record] = []
-    others: list[Record] = []
-    broken, cut, size = 0, 0, 0
+    joined, size = Joined(), 0
     for number, source in enumerate(sources):
-        if size > MAX_BYTES or len(first) + len(others) >= MAX_RECORDS:
-            cut += 1
+        if size > MAX_BYTES or joined.is_full():
+            joined.cut += 1
             break
         talk = messages_of(source.events, all_users=bool(source.agent), note=note)
         found = records_from_messages(talk, f"{prefix}-{number}" if number else prefix)
-        kept = (record for record in found if record["type"] == "message")
-        if source.agent:
-            others.extend(record | {"agentId": clean_text(source.agent, 100)} for record in kept)
-        else:
-            first.extend(kept)
-        broken, cut = broken + source.events.broken, cut + source.events.cut + was_cut(found)
+        joined.add(found, source.agent, broken=source.events.broken, cut=source.events.cut)
         size += source.events.size
-    cut += bool(database and database.broken)
-    return with_notices((*others, *first), prefix, broken=broken, cut=cut)
+    joined.cut += bool(database and database.broken)
+    return joined.records(prefix)
 
 
 def messages_of(events: Iterable[Mapping[str, Any]], *, all_users: bool = False, note: str = "") -> Iterator[Json]:
@@ -126,13 +112,13 @@ def messages_of(events: Iterable[Mapping[str, Any]], *, all_users: bool = False,
         stamp = {"timestamp": event.get("timestamp")}
         role = message.get("role")
         if role == "assistant":
-            answer = _answer(message)
+            answer = _answer(message) | stamp
             called.update(str(call["id"]) for call in answer["tool_calls"])
-            yield answer | stamp
+            yield answer
         elif role == "toolResult":
             result = _result(message)
             if result["tool_call_id"] not in called:
-                call = _call({"id": result["tool_call_id"], "name": result["name"], "arguments": {}})
+                call = tool_call(result["tool_call_id"], result["name"], {})
                 yield {"role": "assistant", "tool_calls": [call]} | stamp
             yield result | stamp
         elif role == "user":
@@ -147,7 +133,7 @@ def _begins(user: Json, note: str) -> bool:
 
 def _result(message: Mapping[str, Any]) -> Json:
     identity, name = (str(message.get(key) or "") for key in ("toolCallId", "toolName"))
-    return {"role": "tool", "tool_call_id": identity, "name": name, "content": _parts(message.get("content"))}
+    return tool_result(identity, name, _parts(message.get("content")))
 
 
 def _by_user(message: Mapping[str, Any]) -> bool:
@@ -157,33 +143,24 @@ def _by_user(message: Mapping[str, Any]) -> bool:
 
 def _answer(message: Mapping[str, Any]) -> Json:
     """Return an answer of the model. One that failed without a word says why, so that it leaves a record."""
-    blocks = message.get("content")
-    listed: list[Any] = blocks[: MAX_BLOCKS + 1] if isinstance(blocks, list) else [blocks]
-    thoughts = [b["thinking"] for b in listed if _kind(b) == "thinking" and isinstance(b.get("thinking"), str)]
-    calls = [_call(block) for block in listed if _kind(block) == "toolCall"]
-    texts = _parts([block for block in listed if _kind(block) not in ("thinking", "toolCall")])
+    blocks = listed(message.get("content"))
+    thoughts = [b["thinking"] for b in blocks if kind_of(b) == "thinking" and isinstance(b.get("thinking"), str)]
+    calls = [tool_call(*map(b.get, ("id", "name", "arguments"))) for b in blocks if kind_of(b) == "toolCall"]
+    texts = _parts([block for block in blocks if kind_of(block) not in ("thinking", "toolCall")])
     reason, error = message.get("stopReason"), message.get("errorMessage")
     if reason in ("error", "aborted") and not texts and not calls:
         texts = [{"type": "text", "text": error if isinstance(error, str) and error else f"[{reason}]"}]
-    return {
-        "role": "assistant", "content": texts, "reasoning_content": "\n".join(thoughts), "tool_calls": calls,
-        "stop_reason": reason, "error_message": error,
-    }  # fmt: skip
-
-
-def _call(block: Mapping[str, Any]) -> Json:
-    function = {"name": block.get("name"), "arguments": block.get("arguments")}
-    return {"id": block.get("id"), "function": function}
+    answer = Answer(texts=texts, thoughts=thoughts, calls=calls).message()
+    return answer | {"stop_reason": reason, "error_message": error}
 
 
 def _parts(content: Any, *, stamped: bool = False) -> list[Any]:
-    """Return the parts of a content in the words of the chat wire, one more than a record may have.
+    """Return the parts of a content in the words of the chat wire.
 
     ``stamped``: OpenClaw's gateway puts the time before a message.
     """
-    listed = content[: MAX_BLOCKS + 1] if isinstance(content, list) else [content]
-    parts = [_part(part) for part in listed if part not in (None, "")]
-    if stamped and parts and _kind(parts[0]) == "text" and isinstance(parts[0].get("text"), str):
+    parts = [_part(part) for part in listed(content) if part not in (None, "")]
+    if stamped and parts and kind_of(parts[0]) == "text" and isinstance(parts[0].get("text"), str):
         parts[0] = parts[0] | {"text": _STAMP.sub("", parts[0]["text"], count=1)}
     return parts
 
@@ -191,34 +168,19 @@ def _parts(content: Any, *, stamped: bool = False) -> list[Any]:
 def _part(part: Any) -> Any:
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    if _kind(part) != "image" or not isinstance(part.get("data"), str):
+    if kind_of(part) != "image" or not isinstance(part.get("data"), str):
         return part
     kind = part.get("mimeType")
-    head = f"data:{kind if isinstance(kind, str) else 'image/png'};base64,"
-    return {"type": "image_url", "image_url": head + part["data"]}
-
-
-def _kind(block: Any) -> str:
-    kind = block.get("type") if isinstance(block, dict) else None
-    return kind if isinstance(kind, str) else ""
+    return image(kind if isinstance(kind, str) else "image/png", part["data"])
 
 
 def _session_files(folder: Path) -> dict[str, Path]:
     """Return the session files below a folder by session; a copy that the executor nested deeper loses."""
-    found = sorted(folder.rglob("*.jsonl"), key=_depth, reverse=True) if folder.is_dir() else []
+    found = sorted(folder.rglob("*.jsonl"), key=depth, reverse=True) if folder.is_dir() else []
     return {path.stem: path for path in found if path.is_file()}
 
 
 def _begin(path: Path) -> tuple[str, str]:
     """Return by what session files are ordered: when they were begun, as they say themselves."""
-    head = next(iter(Lines(read_head(path, 4096), 4096)), {})
+    head = next(iter(lines_of(path, 4096)), {})
     return str(head.get("timestamp")), path.name
-
-
-def _depth(path: Path) -> tuple[int, str]:
-    return len(path.parts), str(path)
-
-
-def _first(folder: Path, name: str) -> Path | None:
-    """Return the file of this name that is nearest to the top; a copy that the executor nested deeper loses."""
-    return min((path for path in folder.rglob(name) if path.is_file()), key=_depth, default=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from pytest_uniclaw.agents.base import Agent
@@ -13,6 +12,7 @@ from pytest_uniclaw.agents.command import CommandAgent
 from pytest_uniclaw.agents.command_table import read_table, read_tables
 from pytest_uniclaw.agents.guard import crossing
 from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.installed import installed
 from pytest_uniclaw.settings import AgentTables
 
 GROUP = "pytest_uniclaw.agents"
@@ -28,7 +28,7 @@ def agent_names(tables: AgentTables | None = None) -> tuple[str, ...]:
     described = read_tables(tables) if tables else {}
     for name in described:
         _refuse_collision(name, tables)
-    return tuple(sorted({*_entry_points(), *described}))
+    return tuple(sorted({*installed(GROUP), *described}))
 
 
 def load_agent(reference: str, tables: AgentTables | None = None) -> Agent:
@@ -40,7 +40,7 @@ def load_agent(reference: str, tables: AgentTables | None = None) -> Agent:
     name, _, version = reference.partition("@")
     if tables and name in tables.tables:
         return _described(name, version, tables)
-    known = _entry_points()
+    known = installed(GROUP)
     if name not in known:
         raise SettingsError(_unknown(name, agent_names(tables)))
     origin = f"entry point {known[name].value!r}"
@@ -63,7 +63,7 @@ def _described(name: str, version: str, tables: AgentTables) -> Agent:
 
 
 def _refuse_collision(name: str, tables: AgentTables | None) -> None:
-    if tables and name in _entry_points():
+    if tables and name in installed(GROUP):
         raise SettingsError(
             f"{tables.path}: [agents.{name}]: an agent of this name is installed already\n"
             f"  fix: choose another name, such as [agents.my-{name}]"
@@ -83,10 +83,6 @@ def check_agent(agent: object, origin: str) -> Agent:
     return cast("Agent", agent)
 
 
-def _entry_points() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
 def _make(name: str, factory: Callable[..., object], version: str) -> object:
     with crossing(lambda error: _broken(f"agent {name!r} cannot be made", error)):
         if version and "version" not in inspect.signature(factory).parameters:
@@ -101,5 +97,5 @@ def _broken(what: str, error: BaseException) -> SettingsError:
 def _unknown(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    installed = ", ".join(known) or "none"
-    return f"no agent is called {name!r}{hint} (installed agents: {installed}; choose with --agent=NAME)"
+    names = ", ".join(known) or "none"
+    return f"no agent is called {name!r}{hint} (installed agents: {names}; choose with --agent=NAME)"

@@ -10,22 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
-from pytest_uniclaw.agents.cleaning import clean_text
-from pytest_uniclaw.agents.transcript import (
-    MAX_BLOCKS,
-    MAX_BYTES,
-    MAX_RECORDS,
-    Lines,
-    read_head,
-    records_from_messages,
-    was_cut,
-    with_notices,
-)
+from pytest_uniclaw.agents.joining import Joined
+from pytest_uniclaw.agents.session_file import MAX_BYTES, lines_of
+from pytest_uniclaw.agents.transcript import records_from_messages
+from pytest_uniclaw.agents.wire import Answer, blocks_of, kind_of, listed, tool_call, tool_result
 from pytest_uniclaw.models.chat import Json
 from pytest_uniclaw.models.player import is_real_user
 
@@ -44,21 +36,19 @@ def read_rollouts(folder: Path) -> tuple[Record, ...]:
     threads together; the session is read first.
     """
     files = sorted((path for path in folder.rglob(NAMES) if path.is_file()), key=lambda path: path.name)
-    session: list[Record] = []
-    others: list[Record] = []
-    broken, cut, left = 0, 0, MAX_BYTES
+    joined, left = Joined(), MAX_BYTES
     for path in files:
-        if left <= 0 or len(session) + len(others) >= MAX_RECORDS:
-            cut += 1
+        if left <= 0 or joined.is_full():
+            joined.cut += 1
             break
-        lines = Lines(read_head(path, left), left)
+        lines = lines_of(path, left)
         left -= len(lines.data)
         thread = _THREAD.fullmatch(path.name)
-        agent = {"agentId": thread[1] if thread else clean_text(path.stem, 100)} if path != files[0] else {}
-        found = records_from_messages(messages_of(_items(lines)), f"codex-{len(others)}" if agent else "codex")
-        (others if agent else session).extend(record | agent for record in found if record["type"] == "message")
-        broken, cut = broken + lines.broken, cut + lines.cut + was_cut(found)
-    return with_notices((*others, *session), "codex", broken=broken, cut=cut)
+        agent = "" if path == files[0] else thread[1] if thread else path.stem
+        prefix = f"codex-{len(joined.others)}" if agent else "codex"
+        found = records_from_messages(messages_of(_items(lines)), prefix)
+        joined.add(found, agent, broken=lines.broken, cut=lines.cut)
+    return joined.records("codex")
 
 
 def _items(lines: Iterable[Json]) -> Iterator[tuple[Any, Json]]:
@@ -69,43 +59,15 @@ def _items(lines: Iterable[Json]) -> Iterator[tuple[Any, Json]]:
             yield value.get("timestamp"), payload
 
 
-@dataclass
-class _Answer:
-    """One answer of the model as its items come."""
-
-    stamp: Any
-    texts: list[Json] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    calls: list[Json] = field(default_factory=list)
-
-    def take(self, item: Mapping[str, Any], kind: str) -> None:
-        """Add an item of the model; what is beyond one more than a record's blocks could never be kept."""
-        if kind == "message":
-            self.texts += _parts(item.get("content"))[: MAX_BLOCKS + 1 - len(self.texts)]
-        elif kind == "reasoning":
-            self.thoughts += _words(item)[: MAX_BLOCKS + 1 - len(self.thoughts)]
-        elif len(self.calls) <= MAX_BLOCKS:
-            self.calls.append(_call(item, kind))
-
-    def message(self) -> Json:
-        """The whole answer."""
-        return {
-            "role": "assistant", "timestamp": self.stamp, "content": self.texts,
-            "reasoning_content": "\n".join(self.thoughts), "tool_calls": self.calls,
-        }  # fmt: skip
-
-
 def messages_of(items: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[Json]:
     """Yield chat messages of (timestamp, response item); adjacent items of the model are one message."""
-    answer: _Answer | None = None
+    answer: Answer | None = None
     names: dict[str, str] = {}
     for stamp, item in items:
-        kind = _kind(item)
+        kind = kind_of(item)
         if kind in _CALLS or kind == "reasoning" or (kind == "message" and item.get("role") == "assistant"):
-            answer = answer or _Answer(stamp)
-            answer.take(item, kind)
-            if kind in _CALLS and len(answer.calls) <= MAX_BLOCKS:
-                names[answer.calls[-1]["id"]] = answer.calls[-1]["function"]["name"]
+            answer = answer or Answer(stamp)
+            _take(answer, item, kind, names)
             continue
         if answer and (kind == "message" or kind.endswith("_output")):
             yield answer.message()
@@ -115,6 +77,18 @@ def messages_of(items: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[Json
             yield message | {"timestamp": stamp}
     if answer:
         yield answer.message()
+
+
+def _take(answer: Answer, item: Mapping[str, Any], kind: str, names: dict[str, str]) -> None:
+    """Add an item of the model to its answer, and a call's name to those by which results are paired with calls."""
+    if kind == "message":
+        answer.say(_parts(item.get("content")))
+    elif kind == "reasoning":
+        answer.think(_words(item))
+    else:
+        call = _call(item, kind)
+        if answer.call(call):
+            names[call["id"]] = call["function"]["name"]
 
 
 def _call(item: Mapping[str, Any], kind: str) -> Json:
@@ -127,14 +101,14 @@ def _call(item: Mapping[str, Any], kind: str) -> Json:
         arguments = {"input": item.get("input")}
     elif kind == "local_shell_call":
         arguments = item.get("action")
-    return {"id": str(item.get("call_id") or ""), "function": {"name": name, "arguments": arguments}}
+    return tool_call(str(item.get("call_id") or ""), name, arguments)
 
 
 def _result(item: Mapping[str, Any], names: Mapping[str, str]) -> Json:
     output = item.get("output")
     content = _parts(output) if isinstance(output, list) else output
     identity = str(item.get("call_id") or "")
-    return {"role": "tool", "tool_call_id": identity, "name": names.get(identity, ""), "content": content}
+    return tool_result(identity, names.get(identity, ""), content)
 
 
 def _user(item: Mapping[str, Any], kind: str) -> Json | None:
@@ -145,33 +119,22 @@ def _user(item: Mapping[str, Any], kind: str) -> Json | None:
 
 
 def _parts(content: Any) -> list[Json]:
-    """Return the parts of a content in the words of the chat wire; what is neither text nor image stays as it is.
-
-    One part more than a record may have tells the reader that there were more.
-    """
-    found = content[: MAX_BLOCKS + 1] if isinstance(content, list) else [content]
-    return [_part(part) for part in found if part is not None]
+    """Return the parts of a content in the words of the chat wire; what is neither text nor image stays as it is."""
+    return [_part(part) for part in listed(content) if part is not None]
 
 
 def _part(part: Any) -> Json:
     if not isinstance(part, dict):
         return {"type": "text", "text": str(part)}
-    if _kind(part) in _TEXTS:
+    if kind_of(part) in _TEXTS:
         return {"type": "text", "text": part.get("text")}
-    return {"type": "image_url", "image_url": part.get("image_url")} if _kind(part) == "input_image" else part
-
-
-def _kind(value: Mapping[str, Any]) -> str:
-    kind = value.get("type")
-    return kind if isinstance(kind, str) else ""
+    return {"type": "image_url", "image_url": part.get("image_url")} if kind_of(part) == "input_image" else part
 
 
 def _words(item: Mapping[str, Any]) -> list[str]:
     """Return the words of a reasoning item: its content, else its summary."""
     for name in ("content", "summary"):
-        parts = item.get(name)
-        listed = parts[: MAX_BLOCKS + 1] if isinstance(parts, list) else []
-        texts = [part.get("text") for part in listed if isinstance(part, dict)]
+        texts = [part.get("text") for part in blocks_of(item.get(name))]
         if words := [text for text in texts if isinstance(text, str) and text]:
             return words
     return []

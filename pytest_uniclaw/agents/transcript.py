@@ -3,36 +3,29 @@
 A record is ``{"type": "message", "id", "timestamp", "message": {"role", "content": [blocks]}}``. Roles are ``user``,
 ``assistant`` and ``toolResult`` (with ``toolCallId`` and ``toolName``). Blocks are ``text``, ``thinking``,
 ``toolCall`` (``id``, ``name``, ``arguments``) and, in memory only, ``image`` (``mimeType``, base64 ``data``):
-:func:`move_images_out` turns those into files, and :func:`to_jsonl` never writes one.
+``images`` turns those into files and never writes one.
 
 An executor may write a small file that becomes large values, so everything is bounded before it is built. Where a bound
-cut something, a closing record of type ``notice`` says so with ``cut``, the number of cuts (:func:`was_cut`).
+cut something, a closing record of type ``notice`` says so with ``cut``, the number of cuts (``joining``).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
 from pytest_uniclaw.agents.cleaning import clean, clean_text, parse_line
+from pytest_uniclaw.agents.images import is_image, move_images_out, to_jsonl
+from pytest_uniclaw.agents.joining import MAX_RECORDS, was_cut, with_notices
+from pytest_uniclaw.agents.session_file import MAX_BYTES, MAX_LINES, Lines
 from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
 
 MODEL_ERROR = "[Assistant reply unavailable due to model error.]"
 """What nanobot stores in place of an answer when the model failed; such a record gets ``stopReason: error``."""
-MAX_BYTES = 64 * 1024 * 1024
-"""Bytes that are read of an agent's session; what follows is cut."""
-MAX_LINES = 200_000
-MAX_RECORDS = 20_000
 MAX_BLOCKS = 1_000
 """Blocks of one record."""
 MAX_ALL_BLOCKS = 200_000
@@ -43,48 +36,9 @@ NODE_CHARACTERS = 16
 """What a JSON value weighs in characters beside its text: ``[[],[],…]`` is short on disk and long in memory."""
 CUT = "[the rest of this message was cut]"
 _DATA_URL = re.compile(r"data:image/([a-z0-9.+-]{1,20});base64,", re.IGNORECASE)
-_EXTENSIONS = {"jpeg": "jpg", "svg+xml": "svg", "x-icon": "ico"}
 _ENDINGS = {"stop_reason": "stopReason", "error_message": "errorMessage"}
 """How an agent's own store says that an answer ended, where it says so."""
 _ROLES = {"user": "user", "assistant": "assistant", "tool": "toolResult"}
-
-
-def read_head(path: Path, most: int = MAX_BYTES) -> bytes:
-    """Return at most ``most`` bytes of a file and one more, by which :class:`Lines` knows that there were more."""
-    with path.open("rb") as file:
-        return file.read(most + 1)
-
-
-@dataclass
-class Lines:
-    """The JSON objects of untrusted bytes, one a line, each made when it is asked for. Never raises.
-
-    ``most`` is the number of bytes that are read. After the iteration ``broken`` counts the lines that are no JSON
-    object, and ``cut`` says whether lines were left out.
-    """
-
-    data: bytes
-    most: int = MAX_BYTES
-    broken: int = 0
-    cut: bool = False
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        self.cut = len(self.data) > self.most
-        data = self.data[: self.data.rfind(b"\n", 0, self.most) + 1] if self.cut else self.data
-        for number, line in enumerate(BytesIO(data)):
-            if number == MAX_LINES:
-                self.cut = True
-                return
-            if not line.strip():
-                continue
-            try:
-                value = parse_line(line.rstrip(b"\n"))
-            except ValueError:
-                value = None
-            if isinstance(value, dict):
-                yield value
-            else:
-                self.broken += 1
 
 
 def normalise_nanobot(data: bytes) -> tuple[Record, ...]:
@@ -96,19 +50,6 @@ def normalise_nanobot(data: bytes) -> tuple[Record, ...]:
     lines = Lines(data)
     records = records_from_messages((value for value in lines if value.get("_type") is None), prefix="nanobot")
     return with_notices(records, "nanobot", broken=lines.broken, cut=int(lines.cut))
-
-
-def with_notices(records: tuple[Record, ...], prefix: str, *, broken: int = 0, cut: int = 0) -> tuple[Record, ...]:
-    """Return records and a closing notice of broken lines and of cuts, if there were any."""
-    facts = {name: count for name, count in (("brokenLines", broken), ("cut", cut)) if count}
-    if not facts:
-        return records
-    return (*records, {"type": "notice", "id": f"{prefix}-{len(records):06d}", "timestamp": "", **facts})
-
-
-def was_cut(records: Iterable[Record]) -> bool:
-    """Whether a bound of this module cut something of the records."""
-    return any(record.get("type") == "notice" and bool(record.get("cut")) for record in records)
 
 
 def records_from_messages(messages: Iterable[Mapping[str, Any]], prefix: str = "message") -> tuple[Record, ...]:
@@ -142,7 +83,7 @@ def _bounded(found: Iterator[Record], most: int) -> tuple[list[Record], int]:
     blocks: list[Record] = []
     room = MAX_RECORD_TEXT
     for block in found:
-        room -= 0 if _is_image(block) else weight(block, room)
+        room -= 0 if is_image(block) else weight(block, room)
         if len(blocks) == most or room < 0:
             return [*blocks, {"type": "text", "text": CUT}], 1
         blocks.append(block)
@@ -261,48 +202,7 @@ def _tool_call(call: Any) -> Record | None:
     return {"type": "toolCall", "id": identity, "name": name, "arguments": clean(arguments)}
 
 
-def move_images_out(records: Sequence[Record]) -> tuple[tuple[Record, ...], dict[str, bytes]]:
-    """Replace inline images by ``[image: inline_images/<hash>.<ext>]`` texts.
-
-    Returns the records and the files by that relative name; equal images are one file, and data that is no base64
-    is dropped with a note.
-    """
-    images: dict[str, bytes] = {}
-    moved = []
-    for record in records:
-        message = record.get("message")
-        blocks = message.get("content") if isinstance(message, dict) else None
-        if isinstance(message, dict) and isinstance(blocks, list) and any(_is_image(block) for block in blocks):
-            content = [_image_text(block, images) if _is_image(block) else block for block in blocks]
-            record = {**record, "message": {**message, "content": content}}
-        moved.append(record)
-    return tuple(moved), images
-
-
-def _is_image(block: Any) -> bool:
-    return isinstance(block, dict) and block.get("type") == "image"
-
-
-def _image_text(block: Mapping[str, Any], images: dict[str, bytes]) -> Record:
-    kind = str(block.get("mimeType", "")).partition("/")[2]
-    try:
-        data = base64.b64decode(str(block.get("data", "")), validate=True)
-    except (binascii.Error, ValueError):
-        return {"type": "text", "text": f"[image: {kind}, not decodable]"}
-    extension = re.sub(r"[^a-z0-9]", "", _EXTENSIONS.get(kind, kind)) or "bin"
-    name = f"inline_images/{hashlib.sha256(data).hexdigest()[:16]}.{extension}"
-    images[name] = data
-    return {"type": "text", "text": f"[image: {name}]"}
-
-
-def to_jsonl(records: Sequence[Record]) -> bytes:
-    """One JSON object a line, valid UTF-8, no inline images."""
-    lines = (json.dumps(clean(record), ensure_ascii=False, allow_nan=False) for record in move_images_out(records)[0])
-    return "".join(f"{line}\n" for line in lines).encode("utf-8")
-
-
 __all__ = [
-    "CUT", "MAX_BLOCKS", "MAX_BYTES", "MAX_RECORDS", "MODEL_ERROR", "Lines", "complete_last_turn", "final_answer",
-    "move_images_out", "normalise_nanobot", "read_head", "records_from_messages", "to_jsonl", "tool_usage", "was_cut",
-    "with_notices",
+    "CUT", "MAX_BLOCKS", "MAX_BYTES", "MAX_LINES", "MAX_RECORDS", "MODEL_ERROR", "complete_last_turn", "final_answer",
+    "move_images_out", "normalise_nanobot", "records_from_messages", "to_jsonl", "tool_usage", "was_cut",
 ]  # fmt: skip

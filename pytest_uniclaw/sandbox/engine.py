@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 60.0
 """An engine that does not answer one request for this long is lost."""
+_VERSIONS: dict[str, str] = {}
+"""The API version of each engine that has answered, by address: to say it, an engine runs three programs each time."""
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +79,11 @@ def connect(base_url: str | None) -> APIClient:
         context = ContextAPI.get_current_context()
         if context is not None and context.name != "default" and context.Host:
             settings["base_url"] = context.Host
-    knock(settings.get("base_url") or DEFAULT_UNIX_SOCKET)
-    return APIClient(version="auto", timeout=int(ANSWER_SECONDS), **settings)
+    address = settings.get("base_url") or DEFAULT_UNIX_SOCKET
+    knock(address)
+    client = APIClient(version=_VERSIONS.get(address, "auto"), timeout=int(ANSWER_SECONDS), **settings)
+    _VERSIONS[address] = client.api_version
+    return client
 
 
 def knock(base_url: str) -> None:
