@@ -261,7 +261,7 @@ def test_a_killed_turn_leaves_nothing_running_and_is_recorded_whole(
         killed = seat.turn(1, "Go.", TurnLimits(DEADLINES.get(agent, 30.0), 600.0))
         assert killed.completed.ending is Ending.DEADLINE
         assert not killed.finish.finished
-        assert not [line for line in processes(seat) if line.startswith("agent ")]
+        assert not [line for line in seat.processes() if line.startswith("agent ")]
         assert killed.tools == {SHELLS[agent]: 2}
         assert len(seat.calls()) >= 2
         again = seat.turn(2, "And now?")
@@ -275,7 +275,7 @@ def test_silence_ends_a_turn(gateway: GatewayProcess, tmp_path: Path, agent: str
         played = seat.turn(1, "Go.", TurnLimits(300.0, 8.0))
         assert played.completed.ending is Ending.SILENCE
         assert not played.finish.finished
-        assert not [line for line in processes(seat) if line.startswith("agent ")]
+        assert not [line for line in seat.processes() if line.startswith("agent ")]
 
 
 def test_a_container_that_is_killed_is_told_and_salvaged(gateway: GatewayProcess, tmp_path: Path, agent: str) -> None:
@@ -304,8 +304,3 @@ def answered(seat: Seat) -> list[Call]:
     gateway = seat.executor.gateway
     assert gateway is not None
     return [call for call in gateway.calls(seat.executor.spec.attempt_id) if call.call_class is CallClass.OK]
-
-
-def processes(seat: Seat) -> list[str]:
-    """User and command line of every process in the container."""
-    return seat.run("ps", "-eo", "user,args", "--no-headers").splitlines()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.seat import Seat, gateway_with_a_key, seated
+from support.seat import LOOK_ROUND, gateway_with_a_key, seated
 
 from pytest_uniclaw.agents.codex import VERSIONS
 from pytest_uniclaw.agents.usage import final_answer, tool_usage
@@ -22,22 +22,17 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
         yield process
 
 
-def in_environment(seat: Seat, **variables: str) -> Seat:
-    seat.executor.environment = variables
-    return seat
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_its_shell_sees_a_tasks_values_and_no_key(gateway: GatewayProcess, tmp_path: Path, version: str) -> None:
-    script = """
+    script = f"""
 turns:
   - - think: First look.
-    - shell: "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr -c [:print:] _"
-    - calls: [{shell: "echo one"}, {shell: "echo two"}]
+    - shell: "{LOOK_ROUND}"
+    - calls: [{{shell: "echo one"}}, {{shell: "echo two"}}]
     - say: done
 """
-    with seated(gateway, tmp_path, f"codex@{version}", script) as opened:
-        seat = in_environment(opened, MAIL_TOKEN="for the shell")
+    values = {"MAIL_TOKEN": "for the shell"}
+    with seated(gateway, tmp_path, f"codex@{version}", script, environment=values) as seat:
         played = seat.turn(1, "Go.")
         assert played.finish.finished, played.finish
         assert played.users == ["Go."]

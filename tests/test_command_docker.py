@@ -1,48 +1,38 @@
-"""Agents described by tables, in real containers, on a scripted model behind the real gateway: those that we ship."""
+"""Agents described by tables, in real containers: what tests/test_agents_docker.py does not have of all agents."""
 
 from __future__ import annotations
 
 import base64
 import json
 import tomllib
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from task_package import build
+from support.seat import LOOK_ROUND, REAL_KEY, SKILLS, gateway_with_a_key, seated
 from test_docs import DOCS, files_of
 
-from pytest_uniclaw.agents.base import ModelAccess, Record, TurnRequest
 from pytest_uniclaw.agents.command import CommandAgent
 from pytest_uniclaw.agents.command_builtin import opencode, qwen_code
 from pytest_uniclaw.agents.command_table import AgentTable
-from pytest_uniclaw.agents.transcript import final_answer, to_jsonl, tool_usage
-from pytest_uniclaw.agents.usage import messages
+from pytest_uniclaw.agents.transcript import to_jsonl
+from pytest_uniclaw.agents.usage import final_answer, tool_usage
 from pytest_uniclaw.attempt import Ending
-from pytest_uniclaw.models.client import Gateway, GatewayProcess, start_gateway
-from pytest_uniclaw.models.grants import CallClass, GrantRequest, Provider
-from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Entry, Owner, Pulse, Sandbox, SandboxSpec, TurnLimits
-from pytest_uniclaw.sandbox.docker import DockerProvider
-from pytest_uniclaw.task import load_task
+from pytest_uniclaw.models.client import GatewayProcess
+from pytest_uniclaw.models.grants import CallClass
+from pytest_uniclaw.sandbox.base import TurnLimits
 
 pytestmark = pytest.mark.docker
-RUN = f"test-{uuid.uuid4().hex[:8]}"
-LIMITS = TurnLimits(150.0, 150.0)
-REAL_KEY = "sk-real-0f3a9d71c2"
-AWKWARD = "/init --help: mache die Tabelle 表格 für bob@example.com. @/etc/hostname $HOME `id`"
-ENVIRONMENT = {"MAIL_TOKEN": "for the shell"}
-SKILL = b"---\nname: tables\ndescription: How to make tables.\n---\nUse a table.\n"
-AGENTS = [qwen_code(), opencode()]
+EACH = pytest.mark.parametrize("agent", [qwen_code(), opencode()], ids=lambda agent: agent.name)
 DOCUMENTED = tomllib.loads(files_of(DOCS / "how-to" / "add-an-agent.md")["uniclaw.toml"])
 TINY = CommandAgent("tiny", AgentTable.model_validate(DOCUMENTED["agents"]["tiny"]))
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-SHELL = {"qwen-code": "run_shell_command", "opencode": "bash", "tiny": "bash"}
+MODEL = "org/scripted-1"
+"""The slash of a name must not end it in an agent's configuration."""
+AWKWARD = "/init --help: mache die Tabelle 表格 für bob@example.com. @/etc/hostname $HOME `id`"
 SHOWN = {"qwen-code": f"Message: {AWKWARD}", "opencode": AWKWARD}
 """qwen-code would read a message that begins with / as a command of its own; before an @ it puts a space."""
+SHELL = {"qwen-code": "run_shell_command", "opencode": "bash"}
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SCRIPT = """
 turns:
   - - think: First look.
@@ -55,123 +45,65 @@ turns:
 """
 
 
-@dataclass
-class Seat:
-    """One agent in one sandbox, ready for turns."""
-
-    agent: CommandAgent
-    sandbox: Sandbox
-    gateway: Gateway
-    attempt: str
-    folder: Path
-
-    def turn(self, number: int, message: str, limits: TurnLimits = LIMITS) -> Completed:
-        log = self.folder / f"agent{number}.log"
-        return self.agent.turn(self.sandbox, TurnRequest(number, message, limits, Pulse, log, ENVIRONMENT))
-
-    def records(self, number: int) -> tuple[Record, ...]:
-        raw = self.folder / "raw" / str(number)
-        sources = self.agent.transcript_sources(self.sandbox)
-        self.sandbox.collect({source: raw / str(at) for at, source in enumerate(sources)}, CollectLimits())
-        return self.agent.read_transcript(raw)
-
-    def requests(self) -> list[str]:
-        """Everything that the model was told, one JSON text a message."""
-        return [path.read_text("utf-8") for path in sorted((self.folder / "exchange" / "blobs").iterdir())]
-
-
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    real = Provider(name="real", base_url="http://127.0.0.1:9/v1", api_key=REAL_KEY)
-    with start_gateway(tmp_path_factory.mktemp("gateway"), [real]) as process:
+    with gateway_with_a_key(tmp_path_factory.mktemp("gateway")) as process:
         yield process
 
 
-@contextmanager
-def seated(
-    gateway: GatewayProcess, tmp_path: Path, script: str, agent: CommandAgent, user: Any = "agent"
-) -> Iterator[Seat]:
-    (tmp_path / "model.yaml").write_text(script.replace("SHELL", SHELL[agent.name]), "utf-8")
-    client, attempt = Gateway(gateway.address), f"a-{uuid.uuid4().hex[:8]}"
-    grant = client.grant(
-        GrantRequest(
-            attempt=attempt, role="executor", model="org/scripted-1", provider="script", script=tmp_path / "model.yaml",
-            log=tmp_path / "exchange",
-        )
-    )  # fmt: skip
-    spec = SandboxSpec(
-        Owner(RUN, f"{RUN}/main", attempt), agent.image, user=user, memory=agent.memory,
-        gateway=gateway.address.agent_socket.parent,
-    )  # fmt: skip
-    with DockerProvider().open(spec) as sandbox:
-        skills = {"tables": SKILL, "bare": b"Use a bare table."}
-        sandbox.put(
-            Entry(f"{sandbox.paths.skills}/{name}/SKILL.md", content=content, user=sandbox.user)
-            for name, content in skills.items()
-        )
-        sandbox.keep()
-        access = ModelAccess("http://127.0.0.1:4010/v1", grant.key, grant.model)
-        agent.prepare(sandbox, load_task(build(tmp_path / "r").yaml), access)
-        yield Seat(agent, sandbox, client, attempt, tmp_path)
-    client.revoke(grant)
-
-
-def texts(records: tuple[Record, ...], role: str) -> list[str]:
-    return [message["content"][0]["text"] for message in messages(records) if message["role"] == role]
-
-
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+@EACH
 def test_two_turns_of_one_session(gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent) -> None:
-    script = SCRIPT.replace("SKILLS", f"$HOME/{agent.table.skills[2:]}")
-    with seated(gateway, tmp_path, script, agent) as seat:
+    script = SCRIPT.replace("SKILLS", f"$HOME/{agent.table.skills[2:]}").replace("SHELL", SHELL[agent.name])
+    values = {"MAIL_TOKEN": "for the shell"}
+    with seated(gateway, tmp_path, agent, script, model=MODEL, environment=values) as seat:
         first = seat.turn(1, AWKWARD)
-        records = seat.records(1)
-        assert first.exit_code == 0, first.output
-        assert agent.finish(first, records).finished
-        assert texts(records, "user") == [SHOWN[agent.name]]
-        sent = SHOWN[agent.name].replace("bob@", "bob @") if agent.name == "qwen-code" else SHOWN[agent.name]
-        assert any(sent in text for text in seat.requests())
-        assert messages(records)[1]["content"][0] == {"type": "thinking", "thinking": "First look."}
-        usage = tool_usage(records)
-        assert usage["exec_used"]
-        assert usage["tool_counts"]["no_such_tool"] == 1
-        results = texts(records, "toolResult")
-        assert "agent\n/tmp_workspace\nfor the shell" in results[0]
-        assert "naïve 表格 🐙" in results[1] + results[2]
-        assert "broken" in results[1] + results[2]
-        assert "no_such_tool" in results[3]
-        assert {m["toolName"] for m in messages(records) if m["role"] == "toolResult"} == {
+        assert first.completed.exit_code == 0, first.completed.output
+        assert first.finish.finished
+        assert first.own
+        shown = SHOWN[agent.name]
+        assert first.users == [shown]
+        assert seat.told(shown.replace("bob@", "bob @") if agent.name == "qwen-code" else shown)
+        assert first.messages[1]["content"][0] == {"type": "thinking", "thinking": "First look."}
+        assert tool_usage(first.records)["exec_used"]
+        assert first.tools["no_such_tool"] == 1
+        assert "agent\n/tmp_workspace\nfor the shell" in first.outputs[0]
+        assert "naïve 表格 🐙" in first.outputs[1] + first.outputs[2]
+        assert "broken" in first.outputs[1] + first.outputs[2]
+        assert "no_such_tool" in first.outputs[3]
+        assert {m["toolName"] for m in first.messages if m["role"] == "toolResult"} == {
             SHELL[agent.name], "no_such_tool",
         }  # fmt: skip
-        assert final_answer(records) == "Turn 1 is done."
-        assert any("How to make tables." in text for text in seat.requests())
-        assert any("read its file before you use it: /home/agent/skills/bare/SKILL.md" in t for t in seat.requests())
-        found = seat.sandbox.run(["cat", "results/skill.txt", "results/表.txt"])
-        assert found.output.decode() == SKILL.decode() + "naïve 表格 🐙"
+        assert final_answer(first.records) == "Turn 1 is done."
+        assert seat.told("How to make tables.")
+        assert seat.told("read its file before you use it: /home/agent/skills/bare/SKILL.md")
+        found = seat.run("cat", "results/skill.txt", "results/表.txt")
+        assert found == SKILLS["skills/tables/SKILL.md"] + "naïve 表格 🐙"
         second = seat.turn(2, "And now?")
-        records = seat.records(2)
-        assert agent.finish(second, records).finished, second.output
-        assert final_answer(records) == "Turn 2 remembers."
-        assert texts(records, "user")[1:] == ["And now?"]
-        calls = seat.gateway.calls(seat.attempt)
+        assert second.finish.finished, second.completed.output
+        assert second.own
+        assert final_answer(second.records) == "Turn 2 remembers."
+        assert second.users[1:] == ["And now?"]
+        calls = seat.calls()
         assert len(calls) <= 7, "nothing is asked beside the turns"
         assert all(call.input_tokens and call.output_tokens and call.cost_usd == 0.0 for call in calls)
-        assert b"sk-" not in to_jsonl(records)
+        assert b"sk-" not in to_jsonl(second.records)
 
 
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
-def test_long_messages_arrive_whole(gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent) -> None:
-    script = "turns: [[{say: one}], [{say: two}]]"
-    with seated(gateway, tmp_path, script, agent, user="root") as seat:
+@EACH
+def test_root_may_run_it_and_long_and_odd_messages_arrive(
+    gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent
+) -> None:
+    with seated(gateway, tmp_path, agent, "turns: [[{say: one}], [{say: two}]]", user="root") as seat:
         words = "1" + "é" * 500_000 + "end"
-        completed = seat.turn(1, words)
-        assert completed.exit_code == 0, completed.output[-2000:]
-        assert texts(seat.records(1), "user") == [words]
-        assert any(words in text for text in seat.requests())
-        assert seat.turn(2, " \0\ud800").exit_code == 0
+        played = seat.turn(1, words)
+        assert played.completed.exit_code == 0, played.completed.output[-2000:]
+        assert played.own
+        assert played.users == [words]
+        assert seat.told(words)
+        assert seat.turn(2, " \0\ud800").completed.exit_code == 0
 
 
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+@EACH
 def test_the_model_sees_images(gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent) -> None:
     tool, argument = {"qwen-code": ("read_file", "file_path"), "opencode": ("read", "filePath")}[agent.name]
     script = f"""
@@ -179,32 +111,31 @@ turns:
   - - call: {{name: {tool}, arguments: {{{argument}: /tmp_workspace/p.png}}}}
     - say: It is one pixel.
 """
-    with seated(gateway, tmp_path, script, agent) as seat:
-        pixel = base64.b64decode(PIXEL)
-        seat.sandbox.put([Entry("/tmp_workspace/p.png", content=pixel, user="agent")])
-        completed = seat.turn(1, "What is on p.png?")
-        assert final_answer(seat.records(1)) == "It is one pixel.", completed.output
-        assert any("data:image/png;base64," in text for text in seat.requests())
+    with seated(gateway, tmp_path, agent, script, model=MODEL) as seat:
+        seat.put("p.png", base64.b64decode(PIXEL))
+        played = seat.turn(1, "What is on p.png?")
+        assert final_answer(played.records) == "It is one pixel.", played.completed.output
+        assert seat.told("data:image/png;base64,")
 
 
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
-def test_no_key_of_a_provider_is_inside(gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent) -> None:
-    script = "turns: [[{shell: 'env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr -c [:print:] _; "
-    script += "cat /opt/uniclaw/command.json'}, {say: done}]]"
-    with seated(gateway, tmp_path, script, agent) as seat:
-        seat.turn(1, "Go.")
+@EACH
+def test_no_key_is_inside_nor_the_virtual_one_in_an_environment(
+    gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent
+) -> None:
+    script = f"turns: [[{{shell: '{LOOK_ROUND}; cat /opt/uniclaw/command.json'}}, {{say: done}}]]"
+    with seated(gateway, tmp_path, agent, script) as seat:
+        played = seat.turn(1, "Go.")
         secret = next(path for path in agent.table.files)
-        mode = seat.sandbox.run(["stat", "-c", "%a %U", secret.replace("~", "/home/agent")])
-        assert mode.output == b"600 agent\n"
-        assert seat.sandbox.run(["grep", "-rqs", REAL_KEY, "/home", "/root", "/tmp", "/opt", "/run"]).exit_code == 1
-        (said,) = texts(seat.records(1), "toolResult")
+        assert seat.run("stat", "-c", "%a %U", secret.replace("~", "/home/agent")) == "600 agent\n"
+        assert not seat.holds(REAL_KEY, "/home", "/root", "/tmp", "/opt", "/run")
+        (said,) = played.outputs
         assert "Permission denied" in said
-        for text in (said, json.dumps(seat.sandbox.container.state())):  # type: ignore[attr-defined]
+        for text in (said, json.dumps(seat.container.state())):
             assert REAL_KEY not in text
             assert "uck-" not in text, "not even the virtual key is in an environment or a command line"
 
 
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+@EACH
 def test_a_failing_model_is_no_finished_turn(gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent) -> None:
     script = """
 turns:
@@ -212,31 +143,19 @@ turns:
     - say: The next is fine.
   - - say: The next is fine.
 """
-    with seated(gateway, tmp_path, script, agent) as seat:
-        completed = seat.turn(1, "Go.")
-        records = seat.records(1)
-        finish = agent.finish(completed, records)
-        assert completed.exit_code == 1
-        assert "no such key" in finish.reason
-        assert final_answer(records) == "", "what stands in for an answer is none"
-        assert [call.call_class for call in seat.gateway.calls(seat.attempt)] == [CallClass.AUTH]
+    with seated(gateway, tmp_path, agent, script) as seat:
+        refused = seat.turn(1, "Go.")
+        assert refused.completed.exit_code == 1
+        assert "no such key" in refused.finish.reason
+        assert final_answer(refused.records) == "", "what stands in for an answer is none"
+        assert [call.call_class for call in seat.calls()] == [CallClass.AUTH]
         again = seat.turn(2, "And?")
-        records = seat.records(2)
-        assert agent.finish(again, records).finished, "some agents forget the turn that failed, some do not"
-        assert final_answer(records) == "The next is fine."
+        assert again.finish.finished, "some agents forget the turn that failed, some do not"
+        assert final_answer(again.records) == "The next is fine."
 
 
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
-def test_a_server_error_ends_unfinished(gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent) -> None:
-    script = "turns: [[{fail: {status: 500, type: server_error, message: broken}}]]"
-    with seated(gateway, tmp_path, script, agent) as seat:
-        completed = seat.turn(1, "Go.", TurnLimits(20.0, 60.0))
-        assert not agent.finish(completed, seat.records(1)).finished
-        assert {call.call_class for call in seat.gateway.calls(seat.attempt)} == {CallClass.INFRA}
-
-
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
-def test_a_killed_turn_leaves_nothing_and_the_session_goes_on(
+@EACH
+def test_a_turn_killed_while_the_model_hangs_leaves_nothing_and_the_session_goes_on(
     gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent
 ) -> None:
     script = """
@@ -245,19 +164,17 @@ turns:
     - hang: true
   - - say: "Turn {turn} goes on."
 """
-    with seated(gateway, tmp_path, script, agent) as seat:
+    with seated(gateway, tmp_path, agent, script) as seat:
         killed = seat.turn(1, "Go.", TurnLimits(30.0, 60.0))
-        assert killed.ending is Ending.DEADLINE
-        left = seat.sandbox.run(["ps", "-eo", "user,args"]).output.decode()
-        assert agent.table.first[0] not in left
-        records = seat.records(1)
-        assert not agent.finish(killed, records).finished
-        assert tool_usage(records)["tool_counts"][SHELL[agent.name]] == 1
+        assert killed.completed.ending is Ending.DEADLINE
+        assert not [line for line in seat.processes() if agent.table.first[0] in line]
+        assert not killed.finish.finished
+        assert killed.own
+        assert killed.tools[SHELL[agent.name]] == 1
         again = seat.turn(2, "And now?")
-        records = seat.records(2)
-        assert agent.finish(again, records).finished, again.output
-        assert final_answer(records) == "Turn 2 goes on."
-        assert texts(records, "user") == ["Go.", "And now?"]
+        assert again.finish.finished, again.completed.output
+        assert final_answer(again.records) == "Turn 2 goes on."
+        assert again.users == ["Go.", "And now?"]
 
 
 def test_the_documented_agent_keeps_its_session(gateway: GatewayProcess, tmp_path: Path) -> None:
@@ -268,19 +185,17 @@ turns:
   - - fail: {status: 500, type: server_error, message: broken}
   - - say: "Turn {turn} remembers."
 """
-    with seated(gateway, tmp_path, script, TINY) as seat:
+    with seated(gateway, tmp_path, TINY, script, model=MODEL) as seat:
         first = seat.turn(1, AWKWARD)
-        records = seat.records(1)
-        assert TINY.finish(first, records).finished, first.output
-        assert texts(records, "user") == [AWKWARD]
-        assert texts(records, "toolResult") == ["表格", "broken\n"]
-        assert final_answer(records) == "Turn 1: broken"
-        failed = seat.turn(2, "Again.")
-        assert "HTTP Error 500" in TINY.finish(failed, seat.records(2)).reason
+        assert first.finish.finished, first.completed.output
+        assert first.own
+        assert first.users == [AWKWARD]
+        assert first.outputs == ["表格", "broken\n"]
+        assert final_answer(first.records) == "Turn 1: broken"
+        assert "HTTP Error 500" in seat.turn(2, "Again.").finish.reason
         words = "é" * 60_000
         again = seat.turn(3, words)
-        records = seat.records(3)
-        assert TINY.finish(again, records).finished
-        assert final_answer(records) == "Turn 3 remembers."
-        assert "message.md. Read that file" in texts(records, "user")[-1]
-        assert seat.sandbox.run(["cat", "message.md"]).output.decode() == words
+        assert again.finish.finished
+        assert final_answer(again.records) == "Turn 3 remembers."
+        assert "message.md. Read that file" in again.users[-1]
+        assert seat.run("cat", "message.md") == words

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from task_package import build
+from support.seat import gateway_with_a_key, seated, text_of
 
-from pytest_uniclaw.agents.base import ModelAccess, Record, TurnRequest
-from pytest_uniclaw.agents.edict import EdictAgent
 from pytest_uniclaw.agents.edict_source import VARIABLE
-from pytest_uniclaw.agents.transcript import final_answer, to_jsonl, tool_usage
+from pytest_uniclaw.agents.transcript import to_jsonl
+from pytest_uniclaw.agents.usage import final_answer, tool_usage
 from pytest_uniclaw.attempt import Ending
-from pytest_uniclaw.models.client import Gateway, GatewayProcess, start_gateway
-from pytest_uniclaw.models.grants import GrantRequest
-from pytest_uniclaw.sandbox.base import CollectLimits, Completed, Entry, Owner, Pulse, Sandbox, SandboxSpec, TurnLimits
-from pytest_uniclaw.sandbox.docker import DockerProvider
+from pytest_uniclaw.models.client import GatewayProcess
+from pytest_uniclaw.sandbox.base import TurnLimits
 from pytest_uniclaw.settings import edict_source
-from pytest_uniclaw.task import load_task
 
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.skipif(not edict_source(), reason=f"NOT RUN: {VARIABLE} is not set (scripts/fetch-edict)"),
 ]
-RUN = f"test-{uuid.uuid4().hex[:8]}"
-LIMITS = TurnLimits(400.0, 400.0)
 MESSAGE = "Schreibe einen Bericht über 表格 nach results."
 ID = "JJC-20261130-001"
 BOARD = "python3 scripts/kanban_update.py"
@@ -50,63 +41,21 @@ esac 2>&1 | tail -n 1
 TURNS = ", ".join(["[{shell: 'sh /tmp_workspace/parts.sh'}, {say: '{last_tool_output}'}]"] * 3)
 
 
-@dataclass
-class Seat:
-    agent: EdictAgent
-    sandbox: Sandbox
-    folder: Path
-
-    def turn(self, number: int, message: str, limits: TurnLimits = LIMITS) -> Completed:
-        log = self.folder / f"agent{number}.log"
-        return self.agent.turn(self.sandbox, TurnRequest(number, message, limits, Pulse, log, {}))
-
-    def records(self, number: int) -> tuple[Record, ...]:
-        raw = self.folder / "raw" / str(number)
-        sources = self.agent.transcript_sources(self.sandbox)
-        self.sandbox.collect({source: raw / str(at) for at, source in enumerate(sources)}, CollectLimits())
-        return self.agent.read_transcript(raw)
-
-    def processes(self) -> str:
-        return self.sandbox.run(["ps", "-eo", "user,args"]).output.decode()
-
-
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with start_gateway(tmp_path_factory.mktemp("gateway"), []) as process:
+    with gateway_with_a_key(tmp_path_factory.mktemp("gateway")) as process:
         yield process
 
 
-@contextmanager
-def seated(gateway: GatewayProcess, tmp_path: Path, script: str) -> Iterator[Seat]:
-    (tmp_path / "model.yaml").write_text(script, "utf-8")
-    agent, client = EdictAgent(), Gateway(gateway.address)
-    attempt = f"a-{uuid.uuid4().hex[:8]}"
-    grant = client.grant(
-        GrantRequest(
-            attempt=attempt, role="executor", model="scripted-1", provider="script", script=tmp_path / "model.yaml",
-            log=tmp_path / "exchange",
-        )
-    )  # fmt: skip
-    spec = SandboxSpec(
-        Owner(RUN, f"{RUN}/main", attempt), agent.image, memory=agent.memory,
-        gateway=gateway.address.agent_socket.parent,
-    )  # fmt: skip
-    with DockerProvider().open(spec) as sandbox:
-        sandbox.put([Entry(f"{sandbox.paths.workspace}/parts.sh", content=PARTS.encode(), user=sandbox.user)])
-        sandbox.keep()
-        access = ModelAccess("http://127.0.0.1:4010/v1", grant.key, grant.model)
-        agent.prepare(sandbox, load_task(build(tmp_path / "r").yaml), access)
-        yield Seat(agent, sandbox, tmp_path)
-    client.revoke(grant)
-
-
 def test_a_task_goes_from_the_first_to_the_last_office(gateway: GatewayProcess, tmp_path: Path) -> None:
-    with seated(gateway, tmp_path, f"turns: [{TURNS}]") as seat:
-        completed = seat.turn(1, MESSAGE)
-        records = seat.records(1)
-        assert completed.exit_code == 0, completed.output
-        assert seat.agent.finish(completed, records).finished
-        assert seat.sandbox.run(["cat", "parts.txt"]).output.decode().splitlines() == [
+    with seated(gateway, tmp_path, "openclaw_edict", f"turns: [{TURNS}]") as seat:
+        seat.put("parts.sh", PARTS.encode())
+        played = seat.turn(1, MESSAGE, TurnLimits(400.0, 400.0))
+        records = played.records
+        assert played.completed.exit_code == 0, played.completed.output
+        assert played.finish.finished
+        assert played.own
+        assert seat.run("cat", "parts.txt").splitlines() == [
             "workspace-taizi ", "workspace-zhongshu Zhongshu", "workspace-menxia Menxia", "workspace-shangshu Assigned",
             "workspace-gongbu Doing", "workspace-shangshu Review", "workspace-menxia PendingConfirm",
             "workspace-taizi Done",
@@ -117,37 +66,37 @@ def test_a_task_goes_from_the_first_to_the_last_office(gateway: GatewayProcess, 
         assert {record.get("agentId") for record in records} == {None, "zhongshu", "menxia", "shangshu", "gongbu"}
         assert {call["agentId"] for call in tool_usage(records)["tool_calls"]} >= {"", "gongbu"}
         assert b"uck-" not in to_jsonl(records)
-        assert seat.sandbox.run(["cat", "results/report.md"]).output == b"report\n"
-        assert "openclaw" not in seat.processes(), "the gateway has ended with the turn"
-        print(f"{completed.seconds:.0f} s")
+        assert seat.run("cat", "results/report.md") == "report\n"
+        assert not [line for line in seat.processes() if "openclaw" in line], "the gateway has ended with the turn"
+        print(f"{played.completed.seconds:.0f} s")
 
 
 def test_taizi_answers_alone_and_remembers(gateway: GatewayProcess, tmp_path: Path) -> None:
-    with seated(gateway, tmp_path, "turns: [[{say: '十二'}], [{say: 'It was twelve.'}]]") as seat:
+    script = "turns: [[{say: '十二'}], [{say: 'It was twelve.'}]]"
+    with seated(gateway, tmp_path, "openclaw_edict", script) as seat:
         for number, answer in ((1, "十二"), (2, "It was twelve.")):
-            completed = seat.turn(number, f"/new {number}?")
-            records = seat.records(number)
-            assert seat.agent.finish(completed, records).finished, completed.output
-            assert final_answer(records) == answer
-        own = [record["message"]["content"][0]["text"] for record in records]
-        assert own == ["Message: /new 1?", "十二", "Message: /new 2?", "It was twelve."]
+            played = seat.turn(number, f"/new {number}?")
+            assert played.finish.finished, played.completed.output
+            assert played.own
+            assert final_answer(played.records) == answer
+        texts = [text_of(message) for message in played.messages]
+        assert texts == ["Message: /new 1?", "十二", "Message: /new 2?", "It was twelve."]
 
 
-def test_a_killed_turn_leaves_nothing(gateway: GatewayProcess, tmp_path: Path) -> None:
-    with seated(gateway, tmp_path, "turns: [[{shell: 'echo one'}, {hang: true}], [{say: 'Back.'}]]") as seat:
+def test_a_turn_killed_while_the_model_hangs_leaves_nothing(gateway: GatewayProcess, tmp_path: Path) -> None:
+    script = "turns: [[{shell: 'echo one'}, {hang: true}], [{say: 'Back.'}]]"
+    with seated(gateway, tmp_path, "openclaw_edict", script) as seat:
         killed = seat.turn(1, "Go.", TurnLimits(45.0, 200.0))
-        assert killed.ending is Ending.DEADLINE
-        assert "openclaw" not in seat.processes()
-        assert "edict_run" not in seat.processes()
-        records = seat.records(1)
-        assert not seat.agent.finish(killed, records).finished
-        assert tool_usage(records)["tool_counts"] == {"exec": 1}
+        assert killed.completed.ending is Ending.DEADLINE
+        assert not [line for line in seat.processes() if "openclaw" in line or "edict_run" in line]
+        assert not killed.finish.finished
+        assert killed.own
+        assert killed.tools == {"exec": 1}
         again = seat.turn(2, "And now?")
-        assert seat.agent.finish(again, seat.records(2)).finished, again.output
+        assert again.finish.finished, again.completed.output
 
 
 def test_a_failing_model_is_no_finished_turn(gateway: GatewayProcess, tmp_path: Path) -> None:
     script = "turns: [[{fail: {status: 401, type: authentication_error, message: no such key}}]]"
-    with seated(gateway, tmp_path, script) as seat:
-        completed = seat.turn(1, "Go.")
-        assert "401 no such key" in seat.agent.finish(completed, seat.records(1)).reason
+    with seated(gateway, tmp_path, "openclaw_edict", script) as seat:
+        assert "401 no such key" in seat.turn(1, "Go.").finish.reason

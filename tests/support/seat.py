@@ -6,22 +6,22 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from task_package import PUBLIC, build
 
-from pytest_uniclaw.agents.base import Finish, Record
+from pytest_uniclaw.agents.base import Agent, Finish, Record
 from pytest_uniclaw.agents.registry import load_agent
 from pytest_uniclaw.agents.usage import messages, tool_usage
 from pytest_uniclaw.budget import Budget
 from pytest_uniclaw.executor import Executor, TurnEvidence
-from pytest_uniclaw.modelchoice import parse_model
+from pytest_uniclaw.modelchoice import SCRIPT, ModelChoice
 from pytest_uniclaw.models.client import GatewayProcess, start_gateway
 from pytest_uniclaw.models.grants import Call, Provider, Tuning
 from pytest_uniclaw.provisioning import open_executor
-from pytest_uniclaw.sandbox.base import Completed, TurnLimits
+from pytest_uniclaw.sandbox.base import Completed, Entry, TurnLimits
 from pytest_uniclaw.sandbox.docker import DockerProvider
 from pytest_uniclaw.spec import AttemptSpec, RunContext
 from pytest_uniclaw.task import load_task
@@ -29,6 +29,8 @@ from pytest_uniclaw.task import load_task
 RUN = f"test-{uuid.uuid4().hex[:8]}"
 REAL_KEY = "sk-real-0f3a9d71c2"
 """The key of a provider that no test asks; it must be found nowhere in a container."""
+LOOK_ROUND = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr -c [:print:] _"
+"""What an executor's shell can see of the environments and command lines in its container."""
 LIMITS = TurnLimits(240.0, 240.0)
 SKILLS = {
     "skills/tables/SKILL.md": "---\nname: tables\ndescription: How to make tables.\n---\nUse a table.\n",
@@ -50,6 +52,11 @@ class Played:
     def records(self) -> tuple[Record, ...]:
         """The records of the whole session."""
         return self.seen.records
+
+    @property
+    def own(self) -> bool:
+        """Whether all of the records are what the agent stored, and none is rebuilt from the exchange log."""
+        return "transcript_rebuilt" not in self.seen.flags
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -103,6 +110,19 @@ class Seat:
         """What a command of the harness prints, run as root."""
         return self.executor.sandbox.run(command).output.decode("utf-8", "replace")
 
+    def processes(self) -> list[str]:
+        """User and command line of every process in the container."""
+        return self.run("ps", "-eo", "user,args", "--no-headers").splitlines()
+
+    def holds(self, text: str, *folders: str) -> bool:
+        """Whether a file below the folders holds a text, or cannot be read."""
+        return self.executor.sandbox.run(["grep", "-rqs", text, *folders]).exit_code != 1
+
+    def put(self, name: str, content: bytes) -> None:
+        """Leave a file of the executor's in its workspace."""
+        sandbox = self.executor.sandbox
+        sandbox.put([Entry(f"{sandbox.paths.workspace}/{name}", content=content, user=sandbox.user)])
+
     @property
     def container(self) -> Any:
         """The engine's container."""
@@ -130,20 +150,23 @@ def gateway_with_a_key(folder: Path) -> Iterator[GatewayProcess]:
 
 @contextmanager
 def seated(
-    gateway: GatewayProcess, folder: Path, reference: str, script: str, *, user: str = "agent",
-    **agent_fields: Any,
+    gateway: GatewayProcess, folder: Path, agent: str | Agent, script: str, *, user: str = "agent",
+    model: str = "scripted", environment: Mapping[str, str] | None = None,
 ) -> Iterator[Seat]:  # fmt: skip
-    """Provision an agent on a scripted model."""
-    text = TASK.replace("USER", user)
-    package = build(folder / "package", text, files={"script/model.yaml": script, **SKILLS})
+    """Provision an agent, or the one that ``--agent`` names so, on a scripted model called ``model``.
+
+    ``environment`` is what the executor's shell gets of a task.
+    """
+    package = build(folder / "package", TASK.replace("USER", user), files={"script/model.yaml": script, **SKILLS})
     directory = folder / "runs" / "r" / "a1" / uuid.uuid4().hex[:6]
     directory.mkdir(parents=True)
-    agent = replace(load_agent(reference), **agent_fields) if agent_fields else load_agent(reference)  # type: ignore[type-var]
     nobody: Any = None
     spec = AttemptSpec(
-        task=load_task(package.yaml), agent=agent, provider=DockerProvider(), supervisor=nobody, simulator=nobody,
-        budget=Budget(), directory=directory, model=parse_model("script"), gateway=gateway.address,
-        reference=reference, run=RunContext(run=RUN, directory=folder / "runs" / "r"),
+        task=load_task(package.yaml), agent=load_agent(agent) if isinstance(agent, str) else agent,
+        provider=DockerProvider(), supervisor=nobody, simulator=nobody, budget=Budget(), directory=directory,
+        model=ModelChoice(SCRIPT, model), gateway=gateway.address,
+        run=RunContext(run=RUN, directory=folder / "runs" / "r"),
     )  # fmt: skip
     with open_executor(spec) as executor:
+        executor.environment = {**executor.environment, **(environment or {})}
         yield Seat(executor, directory)
