@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import sys
 import time
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.host_sandbox import HostSandbox
 
 from pytest_uniclaw.agents import openclaw_database
-from pytest_uniclaw.agents.base import ModelAccess
+from pytest_uniclaw.agents.base import ModelAccess, TurnRequest
 from pytest_uniclaw.agents.openclaw import (
     MEMORY,
     PAPER,
@@ -31,7 +33,7 @@ from pytest_uniclaw.agents.transcript import final_answer, move_images_out, to_j
 from pytest_uniclaw.agents.usage import messages
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import SettingsError
-from pytest_uniclaw.sandbox.base import Completed, TurnLimits
+from pytest_uniclaw.sandbox.base import Completed, Pulse, TurnLimits
 from pytest_uniclaw.sandbox.image_spec import AGENTS, IMAGES, agent_image, context_files
 
 if sys.version_info >= (3, 14):
@@ -276,6 +278,28 @@ def test_the_answer_is_the_last_object_that_begins_a_line() -> None:
         assert last_object(output) == {}
     assert error_of({"error": {"message": "a  b"}}) == "a b"
     assert error_of({"error": "a"}) == error_of({}) == ""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("end", "code"), [("exit 1", 1), ("exit 0", 0), ("", 0), ("exec 1>&-; sleep 0.5; exit 3", 3)],
+    ids=["failed", "done", "end", "closed"],
+)  # fmt: skip
+def test_no_line_of_the_log_stands_inside_the_answer(tmp_path: Path, end: str, code: int) -> None:
+    program = tmp_path / "openclaw"
+    program.write_text(
+        "#!/bin/bash\necho started\necho '{'\necho ' \"error\": {\"message\": \"refused\"}'\n"
+        f"echo '[log] failed' >&2\necho '}}'\necho '[log] closed' >&2\n{end}\n"
+    )
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.defpath}"}
+    request = TurnRequest(1, "Go.", TurnLimits(60.0, 60.0), Pulse, tmp_path / "log", path)
+    completed = OpenClawAgent().turn(HostSandbox(tmp_path / "box"), request)
+    assert error_of(last_object(completed.output)) == "refused"
+    assert sorted(completed.output.decode().splitlines()) == sorted(
+        ["started", "{", ' "error": {"message": "refused"}', "}", "[log] failed", "[log] closed"]
+    )
+    assert completed.exit_code == code
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -63,22 +63,29 @@ state="$HOME/.openclaw/agents/main/agent/openclaw-agent.sqlite"
 if [ -f "$state" ]; then sqlite3 "$state" 'DELETE FROM auth_profile_state' >/dev/null 2>&1; fi
 exec 3< <(exec openclaw "$@")
 agent=$!
+answer=
 while IFS= read -r line <&3; do
-    printf '%s\\n' "$line"
-    if [ "$line" = "}" ]; then
-        for _ in {1..100}; do
-            kill -0 "$agent" 2>/dev/null || break
-            sleep 0.1
-        done
-        kill -KILL "$agent" 2>/dev/null && exit 0
-    fi
+    if [ -z "$answer" ] && [ "$line" != "{" ]; then printf '%s\\n' "$line"; continue; fi
+    answer+="$line"$'\\n'
+    [ "$line" != "}" ] || break
 done
+stuck=no
+if [ "$line" = "}" ]; then
+    for _ in {1..100}; do
+        kill -0 "$agent" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL "$agent" 2>/dev/null && stuck=yes
+fi
+printf '%s' "$answer"
+[ "$stuck" = no ] || exit 0
 wait "$agent"
 """
-"""The answer is one JSON object whose last line is a brace; who has not exited 10 seconds later waits for a child.
+"""The answer is one JSON object whose first and last lines are a brace each; who has not exited 10 seconds later waits
+for a child. It is printed when OpenClaw has ended, so that no line of its log stands in the middle.
 
-A newer release keeps in
-its database that a key was refused, and would not ask with it for a minute; the gateway decides that.
+A newer release keeps in its database that a key was refused, and would not ask with it for a minute; the gateway decides
+that.
 """
 
 
