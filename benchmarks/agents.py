@@ -28,7 +28,7 @@ What every adapter must do, tried with the real agents in real containers on the
 runs it for all agents whose images are built and writes this page;
 [tests/test_agents_docker.py](../../tests/test_agents_docker.py) says what each row asserts. The figures are those of
 the run, on a machine whose load is not known: processor seconds are the steadier ones. A first turn has five model
-calls and four tool calls, a second one model call.
+calls and four tool calls, a second one model call. `-` is what was not measured, or does not apply to the agent.
 
 """
 

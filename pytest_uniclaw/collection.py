@@ -153,7 +153,7 @@ def item_name(agent: str, choice: ModelChoice, *, several: bool, number: int, at
 
 def marks_of(task: Task) -> list[pytest.MarkDecorator]:
     """Return a task's marks: with arguments for ``-m "suite(id='104')"``, plain ones for ``-m multimodal``."""
-    plain = {task.capability, task.language, *task.tags}
+    plain = {task.capability, task.language, *task.tags} - {"gui"}  # the tag asks for a desktop; `headed` decides
     plain |= {"services"} if task.services else set()
     plain |= {"needs_network"} if task.needs_network else set()
     plain |= {"gui"} if task.gui else set()

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pytest_uniclaw.agents.edict_source import VARIABLE, load_edict
 from pytest_uniclaw.agents.registry import agent_names, load_agent
 from pytest_uniclaw.errors import SettingsError, UniclawError
 from pytest_uniclaw.extensions import load_provider
 from pytest_uniclaw.sandbox.engine_setup import Action, EnginePlan, gather_facts, plan_engine
-from pytest_uniclaw.settings import Settings
+from pytest_uniclaw.settings import Settings, edict_source
 
 GIB = 1024**3
 LEAST_DISK = 10 * GIB
@@ -38,7 +39,7 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Look at engine, images, models, disk and memory. Starts nothing and changes nothing."""
-    return [*_engine(), *_agents(settings), *_models(settings), _disk(), _memory()]
+    return [*_engine(), *_agents(settings), _edict(), *_models(settings), _disk(), _memory()]
 
 
 def _engine() -> Iterator[Finding]:
@@ -82,6 +83,19 @@ def _agents(settings: Settings) -> Iterator[Finding]:
         except SettingsError as error:
             text, _, remedy = str(error).partition("\n  fix: ")
             yield Finding("agent", "MISS", f"{agent.name}: {text}", remedy)
+
+
+def _edict() -> Finding:
+    """Say whether the agent that is no part of this project has its source."""
+    folder = edict_source()
+    if not folder:
+        return Finding("edict", "info", f"{VARIABLE} is not set, so openclaw_edict cannot run (scripts/fetch-edict)")
+    try:
+        load_edict(folder)
+    except SettingsError as error:
+        text, _, remedy = str(error).partition("\n  fix: ")
+        return Finding("edict", "MISS", text, remedy)
+    return Finding("edict", "ok", f"the pinned commit is in {folder}")
 
 
 def _models(settings: Settings) -> Iterator[Finding]:

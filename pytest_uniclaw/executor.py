@@ -13,15 +13,17 @@ from pathlib import Path
 
 from pytest_uniclaw.agents.base import Record, TurnRequest
 from pytest_uniclaw.agents.guard import GuardedAgent
-from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl, was_cut
-from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
+from pytest_uniclaw.agents.joining import has_notice
+from pytest_uniclaw.agents.transcript import move_images_out, records_from_messages, to_jsonl
+from pytest_uniclaw.agents.turns import Turns, split
+from pytest_uniclaw.agents.usage import call_ids, final_answer, tool_usage
 from pytest_uniclaw.attempt import Manifest
 from pytest_uniclaw.desktop import PROBE_FOLDER, look, probe_folder
 from pytest_uniclaw.errors import AgentError, InfraError, ModelRefused, SandboxLost
 from pytest_uniclaw.judge.base import Evidence
 from pytest_uniclaw.models.chat_client import open_chat
 from pytest_uniclaw.models.client import Gateway
-from pytest_uniclaw.models.exchange import rebuild_messages
+from pytest_uniclaw.models.exchange import count_calls, log_end, rebuild_messages
 from pytest_uniclaw.models.grants import Call, Grant, GrantRequest
 from pytest_uniclaw.recording import Recording
 from pytest_uniclaw.redaction import Redactor
@@ -33,10 +35,15 @@ from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.store import exchange_folder, write_bytes, write_json
 from pytest_uniclaw.task import Task, Variant
 
+TRANSCRIPT_REBUILT = "transcript_rebuilt"
+"""Flag: what a turn's record has that the agent's session lacks comes from the exchange log."""
 TRANSCRIPT_UNREADABLE = "transcript_unreadable"
 """Flag: the adapter failed at the transcript; what stands for it is rebuilt from the exchange log, if there is one."""
-TRANSCRIPT_CUT = "transcript_cut"
-"""Flag: what the agent stored of its session is larger than a transcript may be; its closing notice counts the cuts."""
+TRANSCRIPT_DIFFERS = "transcript_differs"
+"""Flag: the transcript has more calls of tools than the model made, or more messages of the user than were sent."""
+NOTICES = {"cut": "transcript_cut", "brokenLines": "transcript_broken", "missing": "transcript_missing"}
+"""Flags by what a closing notice of the transcript says: the session is larger than a transcript may be; it has lines
+that are no JSON object; no file of it was where the agent's table names it."""
 SETTLE_SECONDS = 2.0
 """How long a call in flight may take to be recorded once the executor's processes are gone."""
 PLAIN_QUESTION = "Answer with the word yes."
@@ -61,7 +68,8 @@ class TurnEvidence:
 class Executor:
     """A provisioned executor: an agent in its sandbox, with services and a model grant.
 
-    ``notes`` are flags of what went wrong beside the turns.
+    ``notes`` are flags of what went wrong beside the turns; ``request`` is the turn that was run last, ``exchanged``
+    where the exchange log ended when it began.
     """
 
     spec: AttemptSpec
@@ -75,6 +83,9 @@ class Executor:
     resources: ExitStack = field(default_factory=ExitStack)
     recording: Recording | None = None
     notes: list[str] = field(default_factory=list)
+    turns: Turns = field(default_factory=Turns)
+    request: TurnRequest | None = None
+    exchanged: int = 0
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -115,9 +126,10 @@ class Executor:
         log = self.turn_folder(number) / "agent.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         pulse = PulseReader(self.gateway, self.spec.attempt_id)
-        request = TurnRequest(number, message, limits, pulse, log, self.environment)
+        self.request = TurnRequest(number, message, limits, pulse, log, self.environment)
+        self.exchanged = log_end(exchange_folder(self.spec.directory))
         try:
-            completed = self.agent.turn(self.sandbox, request)
+            completed = self.agent.turn(self.sandbox, self.request)
         except OSError:
             with suppress(OSError):
                 os.truncate(log, min(log.stat().st_size, KEPT_LOG_BYTES))
@@ -218,13 +230,16 @@ class Executor:
         return self.spec.directory / "turns" / str(number)
 
     def _write(
-        self, number: int, records: tuple[Record, ...], manifest: Manifest, flags: tuple[str, ...]
+        self, number: int, session: tuple[Record, ...], manifest: Manifest, flags: tuple[str, ...]
     ) -> TurnEvidence:
-        if log := self._exchange_log():
-            records, rebuilt = complete_last_turn(records, records_from_messages(rebuild_messages(log)))
-            flags += ("transcript_rebuilt",) if rebuilt else ()
-        flags += (TRANSCRIPT_CUT,) if was_cut(records) else ()
+        log = self._exchange_log()
+        told = records_from_messages(rebuild_messages(log, self.exchanged)) if log else ()
+        message = self.request.message if self.request else ""
+        records, rebuilt = self.turns.take(number, message, session, told)
+        flags += (TRANSCRIPT_REBUILT,) if rebuilt else ()
+        flags += (TRANSCRIPT_DIFFERS,) if log and _tells_more(records, number, count_calls(log)) else ()
         records, images = move_images_out(tuple(self.redactor.value(records)))
+        flags += tuple(flag for fact, flag in NOTICES.items() if has_notice(records, fact))
         evidence = Evidence(self.turn_folder(number) / "evidence")
         for folder in (evidence.results, evidence.state):
             folder.mkdir(parents=True, exist_ok=True)
@@ -243,6 +258,11 @@ class Executor:
     def _exchange_log(self) -> Path | None:
         log = exchange_folder(self.spec.directory)
         return log if self.grant is not None and log.is_dir() else None
+
+
+def _tells_more(records: Sequence[Record], sent: int, calls: int) -> bool:
+    """Whether a transcript tells of more than ``sent`` messages of the user or more than ``calls`` calls of tools."""
+    return len(split(records).turns) > sent or len(call_ids(records)) > calls
 
 
 @dataclass

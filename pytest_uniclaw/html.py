@@ -147,7 +147,7 @@ def tells_all(record: ItemRecord) -> bool:
 
 
 def details(record: ItemRecord) -> str:
-    """Return reason, checkpoints, caps, turns, model use and differing cassettes; of infra the whole message."""
+    """Return reason, checkpoints, caps, turns, model use, flags and differing cassettes; of infra the whole message."""
     note = " (replayed from the run directory)" if record.replayed else ""
     parts = [f"<p>{escape(record.reason)}{note}</p>"] if record.judged else []
     if not record.judged and tells_all(record):
@@ -158,6 +158,8 @@ def details(record: ItemRecord) -> str:
         parts.append(_turns(record))
     if record.usage:
         parts.append(_usage(record))
+    if record.flags:
+        parts.append(f"<p>flags: {escape(', '.join(record.flags))}</p>")
     parts += [f"<p>{escape(lane_line(lane))}</p>" for lane in record.cassettes]
     return STYLE + "".join(parts)
 

@@ -117,6 +117,9 @@ def _lint_fields(task: Task) -> Iterator[Finding]:
     if task.total_seconds < task.turn_seconds:
         message = f"max_total_seconds {task.total_seconds} is less than timeout_seconds {task.turn_seconds}"
         yield Finding("warning", message, task.path, remedy="raise max_total_seconds, or lower timeout_seconds")
+    if task.headed is False and task.recording != "none":
+        message = f"recording {task.recording} films the desktop, which headed: false takes away"
+        yield Finding("warning", message, task.path, remedy="leave out one of the two")
     for name in task.skills:
         folder = task.folder / "skills" / name
         if name not in BASE_SKILLS and not (folder / "SKILL.md").is_file():

@@ -202,6 +202,8 @@ def reason_of(status: Status, score: float, course: Course, last: Verdict | None
     if status is Status.PASS:
         return f"score {score:.2f} after {len(turns)} {'turn' if len(turns) == 1 else 'turns'}"
     text = score_line(status.value, score, last.threshold if last else 0.0, len(turns))
+    if (unfinished := best_score(turns, finished=False) or 0.0) > score:
+        text += f" ({unfinished:.2f} in an unfinished turn, which does not count)"
     if last is not None:
         if last.decision is Decision.FAIL and last.fatal:
             return f"{text}; fatal: {one_line(last.fatal[0], SHORT)}"

@@ -1,7 +1,9 @@
 """The recording of an attempt's screen: one fragmented mp4 from before the first turn to the end of the last.
 
-It is made by an account that the executor is not, so it can neither be stopped nor changed, and is bounded in size and
-time. Whatever goes wrong with it is a flag: it never touches the attempt or its grading.
+It is made by an account that the executor is not, and is bounded in size and time. An executor without root can neither
+stop the recorder nor change its file, but it can end the screen, and with that the film, or show another picture on it.
+A root executor can do all of that and put anything in the file's place. A film that was not recorded to the end is
+flagged, and what is no film is not kept. Whatever goes wrong never touches the attempt or its grading.
 """
 
 from __future__ import annotations
@@ -42,15 +44,20 @@ echo "$pid" > pid
 """Not with -nostdin: then ffmpeg would not look whether it has been interrupted while it waits for the screen."""
 _STOP = f"""{_PRELUDE}
 cd "$folder" && pid=$(cat pid) || exit
-kill -INT "$pid" 2> /dev/null
-while kill -0 "$pid" 2> /dev/null; do
+early=0
+[ "$(stat -c %u "/proc/$pid" 2> /dev/null)" = 65534 ] && kill -INT "$pid" 2> /dev/null || early=1
+while [ $early = 0 ] && kill -0 "$pid" 2> /dev/null; do
     [ "$SECONDS" -lt 12 ] || {{ kill -KILL "$pid"; exit 1; }}
     sleep 0.05
 done
 (as_nobody timeout 15 ffmpeg -nostdin -nostats -loglevel error -y -itsscale 0.0625 -i {RECORDING} -c copy {FAST}) \\
     >> log 2>&1 || rm -f {FAST}
+exit $early
 """
-"""The second film has the first one's frames with other times, which costs next to nothing."""
+"""A recorder that is not there any more, because a bound was reached or the screen ended, filmed less than there was.
+
+The second film has the first one's frames with other times, which costs next to nothing.
+"""
 
 
 @dataclass(frozen=True)
@@ -102,19 +109,29 @@ class Recording:
         return flags if self._bring_out(directory) else [RECORDING_FAILED]
 
     def _bring_out(self, directory: Path) -> bool:
-        """Copy the file to the attempt's folder; whether there is one."""
+        """Copy the films to the attempt's folder; whether there is the first."""
         scratch = directory / ".recording"
         limits = CollectLimits(2 * MOST_BYTES, 2 * MOST_BYTES, files=10, seconds=COLLECT_SECONDS)
         try:
             self.sandbox.collect({self.folder: scratch}, limits)
+            if not is_film(scratch / RECORDING):
+                return False
             (scratch / RECORDING).replace(directory / RECORDING)
-            if (scratch / FAST).is_file():
+            if is_film(scratch / FAST):
                 (scratch / FAST).replace(directory / FAST)
         except (InfraError, SandboxLost, OSError):
             return False
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        return (directory / RECORDING).stat().st_size > 0
+        return True
+
+
+def is_film(path: Path) -> bool:
+    """Tell whether a path is a regular file that begins like an mp4. Raises OSError."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(8)[4:] == b"ftyp"
 
 
 def start_recording(sandbox: Sandbox, quality: Quality, seconds: float) -> Recording | None:

@@ -23,6 +23,13 @@ from pytest_uniclaw.status import PartialPolicy
 PRIVACY_PREFIX = "UNICLAW_PRIVACY_"
 MOST = 1000
 """The largest count: attempts of a task, judges of a panel, follow-ups, repeats."""
+TABLES = ("providers", "gateway", "agents")
+"""The tables of ``uniclaw.toml``; every other key is an option's."""
+_EXPECTED = {
+    "text": "a text", "path": "a path", "count": "a whole number", "seconds": "a number of seconds",
+    "amount": "a number", "flag": "true or false",
+}  # fmt: skip
+"""What belongs to an option by its kind."""
 PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 
@@ -203,12 +210,28 @@ def _read_config(path: Path | None, root: Path) -> dict[str, Any]:
         config = tomllib.loads(chosen.read_text("utf-8"))
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, a number of endless digits, endless nesting
         raise SettingsError(f"{chosen}: not valid TOML: {error}") from None
-    known = {o.key for o in OPTIONS} | {"providers", "gateway", "agents"}
-    for key in config:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
+    options = {o.key: o for o in OPTIONS}
+    for key, value in config.items():
+        if key in options:
+            _refuse_shape(options[key], value, chosen)
+        elif key not in TABLES:
+            likely = TABLES if isinstance(value, dict) else tuple(options)
+            near = difflib.get_close_matches(key, likely, 1) or difflib.get_close_matches(key, (*options, *TABLES), 1)
             raise SettingsError(f"{chosen}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     return config
+
+
+def _refuse_shape(option: Option, value: Any, path: Path) -> None:
+    """Raise :class:`SettingsError` for a table or a list where the value of an option belongs."""
+    if not isinstance(value, dict | list):
+        return
+    what = "a name" if option.metavar == "NAME" else _EXPECTED[option.kind]
+    if isinstance(value, list):
+        raise SettingsError(f"{path}: {option.key}: expected {what}, got a list")
+    near = difflib.get_close_matches(option.key, TABLES, 1, 0.8)
+    below = next((name for name, table in value.items() if isinstance(table, dict)), "NAME")
+    meant = f"; did you mean [{near[0]}.{below}]?" if near else ", got a table"
+    raise SettingsError(f"{path}: {option.key}: expected {what}{meant}")
 
 
 def _text(option: Option, options: Mapping[str, Any], ini: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -139,7 +139,7 @@ def digests(spec: AttemptSpec) -> dict[str, str]:
     script = model.script.read_bytes() if model and model.script else b""
     return {
         "task": _tree_digest(spec.task),
-        "agent": f"{spec.agent.name}@{spec.agent.version}{getattr(spec.agent, 'fingerprint', '')}",
+        "agent": f"{spec.agent.name}@{spec.agent.version} {getattr(spec.agent, 'fingerprint', '')}".rstrip(),
         "model": f"{model.provider}/{model.name} {hashlib.sha256(script).hexdigest()[:12]}" if model else "",
         "image": spec.provider.digest(spec.image),
         "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16],

@@ -267,6 +267,7 @@ def test_a_killed_turn_leaves_nothing_running_and_is_recorded_whole(
         again = seat.turn(2, "And now?")
         assert again.finish.finished, (again.finish, again.completed.output[-1000:])
         assert final_answer(again.records) == "Turn 2 goes on."
+        assert again.tools == {SHELLS[agent]: 2}, "the turn before is still told"
 
 
 def test_silence_ends_a_turn(gateway: GatewayProcess, tmp_path: Path, agent: str) -> None:

@@ -18,6 +18,8 @@ from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import write_json
 
 IMAGE = "inline_images/0123456789abcdef.png"
+GONE = "inline_images/fedcba9876543210.png"
+IMAGES = {IMAGE: f"turns/1/evidence/{IMAGE}"}
 
 
 def record(role: str, *blocks: Any, agent: str = "", **more: Any) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def assert_sound(found: dict[str, Any]) -> None:
 
 
 def test_a_conversation_with_tools_images_and_a_sub_agent() -> None:
-    found = trajectory(attempt_of(), RECORDS, "turns/1/evidence/")
+    found = trajectory(attempt_of(), RECORDS, IMAGES)
     assert found is not None
     assert_sound(found)
     user, looking, done = found["steps"]
@@ -93,6 +95,25 @@ def test_a_conversation_with_tools_images_and_a_sub_agent() -> None:
     assert found["agent"] == {"name": "nanobot", "version": "0.1.5.post3", "model_name": "m"}
     assert found["final_metrics"] == {"total_prompt_tokens": 30, "total_completion_tokens": 4, "total_steps": 3}
     assert found["extra"]["uniclaw"]["status"] == "pass"
+
+
+def test_a_text_that_names_an_image_that_is_not_there_is_a_text() -> None:
+    found = trajectory(attempt_of(), [record("assistant", text(f"[image: {IMAGE}]"))], {IMAGE[:-3] + "jpg": "x"})
+    assert found is not None
+    assert found["steps"][0]["message"] == f"[image: {IMAGE}]"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("2026-W48-1", {"timestamp": "2026-11-23T00:00:00"}), ("20261130T10", {"timestamp": "2026-11-30T10:00:00"}),
+        ("2026-11-30T10:00:00Z", {"timestamp": "2026-11-30T10:00:00+00:00"}), ("soon", {}), (17, {}), (None, {}),
+    ],
+)  # fmt: skip
+def test_a_time_is_written_in_one_way(given: Any, shown: dict[str, str]) -> None:
+    found = trajectory(attempt_of(), [record("assistant", text("a")) | {"timestamp": given}])
+    assert found is not None
+    assert {name: value for name, value in found["steps"][0].items() if name == "timestamp"} == shown
 
 
 def test_an_attempt_without_a_conversation_has_none() -> None:
@@ -118,10 +139,19 @@ def test_any_transcript_becomes_a_sound_trajectory(records: list[dict[str, Any]]
         assert_sound(found)
 
 
+def parts_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of what tools returned and of what was said, where it has parts."""
+    results = [result for step in found["steps"] for result in step.get("observation", {"results": []})["results"]]
+    contents = [step["message"] for step in found["steps"]] + [result["content"] for result in results]
+    return [part for content in contents if isinstance(content, list) for part in content]
+
+
 def test_the_command_writes_beside_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "runs" / "r" / "a1" / "nanobot" / "m" / "101_skill_usage" / "task" / "p1-abc"
     (folder / "turns" / "1" / "evidence").mkdir(parents=True)
-    lines = "".join(json.dumps(one) + "\n" for one in RECORDS)
+    (folder / "turns" / "1" / "evidence" / "inline_images").mkdir()
+    (folder / "turns" / "1" / "evidence" / IMAGE).write_bytes(b"png")
+    lines = "".join(json.dumps(one) + "\n" for one in (*RECORDS, record("user", text(f"[image: {GONE}]"))))
     (folder / "turns" / "1" / "evidence" / "transcript.jsonl").write_text(lines)
     turn = Turn(
         number=1, message="Sum it.", started="", seconds=1, wall_seconds=1, ending=Ending.EXITED, exit_code=0,
@@ -131,6 +161,8 @@ def test_the_command_writes_beside_the_record(tmp_path: Path, capsys: pytest.Cap
     for source in (str(folder), "r"):
         (folder / FILE).unlink(missing_ok=True)
         assert main(["export", source, "--runs-dir", str(tmp_path / "runs")]) == 0
-        assert_sound(json.loads((folder / FILE).read_text()))
+        assert_sound(found := json.loads((folder / FILE).read_text()))
+        images = [part for part in parts_of(found) if part["type"] == "image"]
+        assert [part["source"]["path"] for part in images] == [f"turns/1/evidence/{IMAGE}"]
         assert str(folder / FILE) in capsys.readouterr().out
     assert main(["export", str(tmp_path), "--runs-dir", str(tmp_path / "runs")]) == 2

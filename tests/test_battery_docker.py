@@ -179,7 +179,7 @@ def add_hostile(suite: Suite) -> None:
     suite.add("stubborn", STUBBORN, timeout_seconds=2)
     suite.add("stubborn_total", STUBBORN, max_total_seconds=2)
     suite.add("noise", NOISE)
-    suite.add("kills", f"{DONE}kill -9 -1\nsleep 5\n")
+    suite.add("kills", f"{DONE}kill -9 -1\nkill -9 $$\n")
     suite.add("kills_root", f"{DONE}kill -9 -1\nsleep 5\n", uniclaw={"user": "root"})
     suite.add("memory", EATER, uniclaw={"memory": "256m"})
     suite.add("disk", FILLER)

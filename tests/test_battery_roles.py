@@ -257,6 +257,7 @@ def test_what_a_provider_cannot_do_is_infrastructure(
 def test_what_a_provider_will_not_do_is_the_roles_own(rehearse: Rehearse, name: str) -> None:
     attempt = rehearse(executor=[REFUSED[name][0]]).run(followups=0)
     assert (attempt.status, attempt.unfinished_best) == (Status.EXECUTOR_INCOMPLETE, 1.0), "it is graded all the same"
+    assert "score 0.00 < 0.90 after 1 turn (1.00 in an unfinished turn, which does not count)" in attempt.reason
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from pytest_uniclaw.agents.command_session import read_session
 from pytest_uniclaw.agents.command_table import AgentTable
 from pytest_uniclaw.agents.command_words import fill, names_in
 from pytest_uniclaw.agents.registry import agent_names, check_agent, load_agent
-from pytest_uniclaw.agents.transcript import final_answer, move_images_out, to_jsonl, tool_usage
+from pytest_uniclaw.agents.transcript import final_answer, move_images_out, records_from_messages, to_jsonl, tool_usage
 from pytest_uniclaw.agents.usage import messages
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import SettingsError
@@ -79,7 +79,7 @@ def test_a_table_is_an_agent_like_any_other(tmp_path: Path) -> None:
         ('[agents.a]\nfirst = ["{message}"]', ["toml:1: [agents.a] image: this key is missing", "fix: image ="]),
         (MINE + "nxt = []", ["uniclaw.toml:5: [agents.mine] nxt = []: unknown key; did you mean 'next'?"]),
         (MINE + 'memory = "lots"', [":5: [agents.mine] memory = 'lots': expected a size such as 512m or 2g"]),
-        (MINE + "memory = 5", [":5: [agents.mine] memory = 5: Input should be a valid string", "fix: memory ="]),
+        (MINE + "memory = 5", [":5: [agents.mine] memory = 5: expected a text\n", "fix: memory ="]),
         (MINE.replace("my-agent:1", "runtme"), [":3: ", "no image of ours has this name; did you mean 'runtime'?"]),
         (MINE.replace("{message}", "{mesage}"), [
             ":4: [agents.mine] first[2] = '{mesage}': unknown placeholder {mesage}; did you mean {message}?",
@@ -88,7 +88,7 @@ def test_a_table_is_an_agent_like_any_other(tmp_path: Path) -> None:
         (MINE.replace("{message}", "hello"), [":4: [agents.mine] first = ['printf', '%s', 'hello']: no {message}"]),
         (MINE + 'next = ["x"]', [":5: [agents.mine] next = ['x']: no {message}: the agent would not be told"]),
         (MINE + 'first = "x"', ["not valid TOML"]),
-        (MINE.replace('["printf", "%s", "{message}"]', '"printf {message}"'), [":4: ", "should be a valid tuple"]),
+        (MINE.replace('["printf", "%s", "{message}"]', '"printf {message}"'), [":4: ", ": expected a list of texts\n"]),
         (MINE + 'session = "sessionID"', ["[agents.mine] next = []: no {session}, though session = 'sessionID'"]),
         (MINE.replace("%s", "{session}") + 'session = "id"\nnext = ["x", "{session}", "{message}"]',
          ["unknown placeholder {session}"]),
@@ -96,7 +96,23 @@ def test_a_table_is_an_agent_like_any_other(tmp_path: Path) -> None:
         (MINE + '[agents.mine.files]\n"x" = ""', [":6: [agents.mine] files.x = 'x': expected a path that begins"]),
         (MINE + '[agents.mine.files]\n"~/../x" = ""', [":6: ", "expected a path that begins with ~/ or /"]),
         (MINE + 'needs_model = false\nstdin = "{key}"', [":6: [agents.mine] stdin = '{key}': unknown placeholder"]),
-        (MINE + 'transcript = "jsonl"', [":5: [agents.mine] transcript.format = 'jsonl': Input should be 'none', "]),
+        (MINE + 'transcript = "jsonl"', [":5: [agents.mine] transcript.format = 'jsonl': expected 'none', "]),
+        (MINE + "next = [3]", [":5: [agents.mine] next.0 = 3: expected a text\n"]),
+        (MINE + "files = []", [":5: [agents.mine] files = []: expected a table\n"]),
+        (MINE + "environment = 1", [":5: [agents.mine] environment = 1: expected a table"]),
+        (MINE + "transcript = 1", [":5: [agents.mine] transcript = 1: expected a table\n"]),
+        (MINE + "needs_model = 1", [":5: [agents.mine] needs_model = 1: expected true or false"]),
+        (MINE + 'version = "-"', [":5: [agents.mine] version = '-': expected letters, digits and ._+- only"]),
+        ('[agents.a]\nimage = "X y:1"\nfirst = ["{message}"]', [":2: [agents.a] image = 'X y:1': no name of an image"]),
+        (MINE + 'memory = "1"', [":5: [agents.mine] memory = '1': expected a size such as 512m or 2g, 64m at least"]),
+        (MINE + 'environment = { "a=b" = "c" }', [":5: [agents.mine] environment = 'a=b': no name of a variable\n"]),
+        (MINE + 'environment = { A = "\\u0000" }', [":5: [agents.mine] environment.A = '\\x00': a NUL character"]),
+        (MINE + 'files = { "~/a\\u0000" = "x" }', [":5: [agents.mine] files.~/a\\x00 = ", "a NUL character"]),
+        (MINE + 'files = { "~/a/" = "x" }', [":5: [agents.mine] files = '~/a/': a folder: expected the path"]),
+        (MINE + 'files = { "~/a" = "x", "~/a/b" = "y" }', ["files = '~/a': both a file and the folder of ~/a/b\n"]),
+        (MINE + 'session = ""', [":5: [agents.mine] session = '': expected a text that names a key\n"]),
+        ('[agents.a]\nimage = ""', [":2: [agents.a] image = '': expected a text that is not empty\n"]),
+        ('[agents.a]\nimage = "runtime"\nfirst = []', ["first = []: expected a list that is not empty\n"]),
         (MINE + 'transcript = { path = "~/x/*.jsonl" }', [":5: [agents.mine] transcript.path = ", "without a format"]),
         (MINE + 'transcript = { path = "~/*.jsonl", format = "openai-jsonl" }', ["names no folder of the agent's own"]),
         (MINE + 'transcript = { fmt = "none" }', ["transcript.fmt = 'none': unknown key", "known keys: format, path"]),
@@ -241,6 +257,15 @@ def test_no_shell_reads_an_argument(tmp_path: Path) -> None:
     assert seat.sandbox.environments[-1] == {"A": "org/model-1", "TOKEN": "t"}
 
 
+@pytest.mark.parametrize("stdin", ["", "{message}"])
+@pytest.mark.parametrize("program", ["picoo", "./bin/picoo", "--picoo"])
+def test_a_program_that_is_not_there_is_said_plainly(tmp_path: Path, program: str, stdin: str) -> None:
+    seat = Seat(tmp_path, first=(program, "{message}"), stdin=stdin).prepare()
+    completed = seat.agent.turn(seat.sandbox, request(tmp_path, "Go."))
+    assert completed.exit_code == 127
+    assert seat.agent.finish(completed, ()).reason == f"mine exited with 127: {program}: not found"
+
+
 def ended(code: int | None = 0, said: bytes = b"", ending: Ending = Ending.EXITED) -> Completed:
     return Completed(ending, code, said, 1.0)
 
@@ -255,7 +280,9 @@ def test_a_turn_is_finished_by_status_and_by_the_answer_that_is_told(tmp_path: P
     )  # fmt: skip
     call = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "bash", "arguments": "{}"}}]}
     for said, reason in (
-        ([], "mine told no reply"), ([{"role": "assistant", "content": "ok"}], ""), ([call], "ended without an answer"),
+        ([], "mine told no reply"),
+        ([{"role": "assistant", "content": "ok"}], ""),
+        ([call], "ended without an answer"),
         ([call, {"role": "tool", "content": "x", "tool_call_id": "1"}], "ended without an answer"),
         ([{"role": "assistant", "content": [{"type": "text", "text": " "}]}], "last message is empty"),
     ):
@@ -263,6 +290,21 @@ def test_a_turn_is_finished_by_status_and_by_the_answer_that_is_told(tmp_path: P
         assert finish.finished == (reason == "")
         assert reason in finish.reason
     assert telling.finish(ended(), ()).reason == "mine told nothing"
+
+
+def test_a_first_turn_that_tells_no_session_is_unfinished() -> None:
+    table = AgentTable(image="runtime", first=("x", "{message}"), next=("x", "{session}", "{message}"), session="id")
+    agent, go, done = (
+        CommandAgent("mine", table),
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "ok"},
+    )
+    for output, session, reason in (
+        (b'{"id": "s1"}', [go, done], ""),
+        (b'{"session": "s1"}', [go, done], "mine printed no session id: no line of its output has 'id'"),
+        (b"", [go, done, go, done], ""),
+    ):
+        assert agent.finish(ended(0, output), records_from_messages(session)).reason == reason
 
 
 def test_the_last_error_is_an_event_s_or_the_last_plain_line() -> None:
@@ -380,7 +422,9 @@ def test_session_files_are_chosen_by_their_pattern(tmp_path: Path) -> None:
     records = agent.read_transcript(raw)
     assert [message["content"][0]["text"] for message in messages(records)] == ["0/day/s.jsonl", "ok"]
     assert records[-1]["brokenLines"] == 1
-    assert agent.read_transcript(tmp_path / "nothing") == ()
+    (notice,) = agent.read_transcript(tmp_path / "nothing")
+    assert notice["missing"] == "*/*.jsonl"
+    assert agent.finish(ended(), (notice,)).reason == f"mine told nothing: no file is {path}"
     fixed = CommandAgent("mine", AgentTable(**table, transcript={"path": "~/.m/log.jsonl", "format": "openai-jsonl"}))
     assert fixed.transcript_sources(sandbox) == (f"{sandbox.paths.home}/.m",)
 

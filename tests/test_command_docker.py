@@ -16,7 +16,7 @@ from pytest_uniclaw.agents.command import CommandAgent
 from pytest_uniclaw.agents.command_builtin import opencode, qwen_code
 from pytest_uniclaw.agents.command_table import AgentTable
 from pytest_uniclaw.agents.transcript import to_jsonl
-from pytest_uniclaw.agents.usage import final_answer, tool_usage
+from pytest_uniclaw.agents.usage import final_answer, last_turn, tool_usage
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.models.client import GatewayProcess
 from pytest_uniclaw.models.grants import CallClass
@@ -122,14 +122,13 @@ turns:
 def test_no_key_is_inside_nor_the_virtual_one_in_an_environment(
     gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent
 ) -> None:
-    script = f"turns: [[{{shell: '{LOOK_ROUND}; cat /opt/uniclaw/command.json'}}, {{say: done}}]]"
+    script = f"turns: [[{{shell: '{LOOK_ROUND}'}}, {{say: done}}]]"
     with seated(gateway, tmp_path, agent, script) as seat:
         played = seat.turn(1, "Go.")
         secret = next(path for path in agent.table.files)
         assert seat.run("stat", "-c", "%a %U", secret.replace("~", "/home/agent")) == "600 agent\n"
         assert not seat.holds(REAL_KEY, "/home", "/root", "/tmp", "/opt", "/run")
         (said,) = played.outputs
-        assert "Permission denied" in said
         for text in (said, json.dumps(seat.container.state())):
             assert REAL_KEY not in text
             assert "uck-" not in text, "not even the virtual key is in an environment or a command line"
@@ -199,3 +198,19 @@ turns:
         assert final_answer(again.records) == "Turn 3 remembers."
         assert "message.md. Read that file" in again.users[-1]
         assert seat.run("cat", "message.md") == words
+
+
+def test_a_turn_that_does_nothing_is_told_empty(gateway: GatewayProcess, tmp_path: Path) -> None:
+    """What turn 1 did is never turn 2's, whether the agent is silent, fails or is not found."""
+    for name, program, code in (("silent", "true", 0), ("failing", "false", 1), ("gone", "no-such-program", 127)):
+        agent = CommandAgent(name, TINY.table.model_copy(update={"next": (program, "{session}", "{message}")}))
+        script = "turns: [[{shell: 'echo made'}, {say: 'I have made it.'}]]"
+        with seated(gateway, tmp_path / name, agent, script) as seat:
+            assert seat.turn(1, "Go.").finish.finished
+            played = seat.turn(2, "And now?")
+            assert played.completed.exit_code == code
+            assert not played.finish.finished
+            assert played.users == ["Go.", "And now?"]
+            assert last_turn(played.records) == []
+            assert played.tools == {"bash": 1}
+            assert played.own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,7 +15,9 @@ from pytest_uniclaw import desktop, recording
 from pytest_uniclaw.agents.usage import tool_usage
 from pytest_uniclaw.assets import BASE_SKILLS, base_skill
 from pytest_uniclaw.attempt import Ending, Manifest
+from pytest_uniclaw.collection import marks_of
 from pytest_uniclaw.errors import EngineError, InfraError, SandboxLost
+from pytest_uniclaw.lint import lint_task
 from pytest_uniclaw.paths import paths_for
 from pytest_uniclaw.preflight import Wanted, images_of
 from pytest_uniclaw.sandbox import images_cli
@@ -22,6 +25,7 @@ from pytest_uniclaw.sandbox.base import Completed
 from pytest_uniclaw.sandbox.image_spec import IMAGES, docker_root, on_desktop
 from pytest_uniclaw.task import Task, load_task
 
+FILM = b"\0\0\0\x1cftypiso5"
 SKILLS = Path(desktop.__file__).with_name("skills")
 
 
@@ -56,6 +60,7 @@ class Box:
         for target in folders.values():
             target.mkdir(parents=True)
             for name, content in self.files.items():
+                (target / name).parent.mkdir(exist_ok=True)
                 (target / name).write_bytes(content)
         return dict.fromkeys(folders, Manifest())
 
@@ -88,6 +93,41 @@ def test_a_task_says_what_it_needs(
     variables = desktop.variables(made)
     assert ("DISPLAY" in variables) == gui
     assert variables.get("AGENT_BROWSER_HEADED") == ("true" if gui else "false" if browser else None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tags", "marked"),
+    [
+        ({"headed": False}, ("gui", "quickstart"), False),
+        ({"headed": False, "recording": "high"}, (), False),
+        ({}, ("gui",), True),
+        ({"headed": True}, (), True),
+        ({}, (), False),
+    ],
+)
+def test_the_mark_stands_for_the_desktop_and_not_for_the_tag(
+    tmp_path: Path, fields: dict[str, object], tags: Sequence[str], marked: bool
+) -> None:
+    names = [mark.name for mark in marks_of(task(tmp_path, tags=tags, **fields))]
+    assert ("gui" in names, "quickstart" in names) == (marked, "quickstart" in tags)
+
+
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [
+        ({"headed": False, "recording": "low"}, ["recording low films the desktop, which headed: false takes away"]),
+        ({"headed": False, "recording": "high"}, ["recording high films the desktop, which headed: false takes away"]),
+        ({"headed": False}, []),
+        ({"recording": "low"}, []),
+        ({"headed": True, "recording": "high"}, []),
+    ],
+)
+def test_a_film_of_a_desktop_that_is_taken_away_is_warned_of(
+    tmp_path: Path, fields: dict[str, object], warned: list[str]
+) -> None:
+    found = [finding for finding in lint_task(task(tmp_path, **fields)) if finding.message.startswith("recording")]
+    assert [finding.message for finding in found] == warned
+    assert all((finding.severity, finding.remedy) == ("warning", "leave out one of the two") for finding in found)
 
 
 def test_every_agent_has_an_image_with_a_desktop() -> None:
@@ -147,9 +187,30 @@ def test_the_probe_reads_the_window_managers_rows() -> None:
         "0x00600007 -1 0    -5   0    10   20   x.X                      3a48cd \n"
         "nonsense\n"
     )
-    first, second = probe.windows(rows)
+    first, second = probe.windows(rows, "3a48cd")
     assert (first["title"], first["pid"], first["x"], first["height"]) == ("Lost Property - market hall", 51, 201, 620)
     assert (second["title"], second["x"]) == ("", -5)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "title"),
+    [
+        ("chromium (/tmp/agent browser).Chromium  3a48cd about:blank", "chromium (/tmp/agent browser).Chromium",
+         "about:blank"),
+        ("a b.C                3a48cd on 3a48cd today", "a b.C", "on 3a48cd today"),
+        ("a b.C                3a48cd N/A", "a b.C", "N/A"),
+        ("a b.C                   N/A at home", "a b.C", "at home"),
+        ("a b.C                3a48cd ", "a b.C", ""),
+        ("a b.C                3a48cd", "a b.C", ""),
+        ("a.B                  3a48cd7 two words", "a.B", "two words"),
+        ("a.B                  elsewhere two words", "a.B", "two words"),
+        ("a.B                  elsewhere on 3a48cd", "a.B", "on 3a48cd"),
+    ],
+)  # fmt: skip
+def test_the_host_parts_a_windows_class_from_its_title(row: str, kind: str, title: str) -> None:
+    probe = module(docker_root() / "desktop" / "probe.py")
+    (window,) = probe.windows(f"0x00c00002  0 41     10   10   1050 1004 {row}\n", "3a48cd")
+    assert (window["class"], window["title"], window["pid"]) == (kind, title, 41)
 
 
 def test_a_recording_is_bounded() -> None:
@@ -168,10 +229,15 @@ def test_a_recording_that_does_not_start_is_none(end: Completed | Exception) -> 
 @pytest.mark.parametrize(
     ("end", "files", "flags", "kept"),
     [
-        (ended(0), {"recording.mp4": b"film"}, [], True),
-        (ended(1), {"recording.mp4": b"film"}, [recording.RECORDING_FAILED], True),
-        (SandboxLost("gone", cause="killed"), {"recording.mp4": b"film"}, [recording.RECORDING_FAILED], True),
+        (ended(0), {"recording.mp4": FILM}, [], True),
+        (ended(1), {"recording.mp4": FILM}, [recording.RECORDING_FAILED], True),
+        (SandboxLost("gone", cause="killed"), {"recording.mp4": FILM}, [recording.RECORDING_FAILED], True),
         (ended(0), {"log": b"no film"}, [recording.RECORDING_FAILED], False),
+        (ended(0), {"recording.mp4": b"<script>"}, [recording.RECORDING_FAILED], False),
+        (ended(0), {"recording.mp4": b"", "recording-16x.mp4": FILM}, [recording.RECORDING_FAILED], False),
+        (ended(0), {"recording.mp4/index.html": FILM}, [recording.RECORDING_FAILED], False),
+        (ended(0), {"recording.mp4": FILM, "recording-16x.mp4/x": FILM}, [], True),
+        (ended(0), {"recording.mp4": FILM, "recording-16x.mp4": b"none"}, [], True),
         (EngineError("busy"), {}, [recording.RECORDING_FAILED], False),
     ],
 )
@@ -181,6 +247,18 @@ def test_the_end_of_a_recording_never_raises(
     box: Any = Box(end, files=files)
     assert recording.Recording(box).finish(tmp_path) == flags
     assert [path.name for path in tmp_path.iterdir()] == ["recording.mp4"] * kept
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_a_recorder_that_ended_before_it_was_stopped_is_told(tmp_path: Path, alive: bool) -> None:
+    with subprocess.Popen(["sleep", "60" if alive else "0"]) as other:  # who lives has the recorder's pid by chance
+        if not alive:
+            other.wait()
+        (tmp_path / "pid").write_text(str(other.pid))
+        done = subprocess.run(["bash", "-c", recording._STOP, "stop", tmp_path], capture_output=True)
+        assert done.returncode == 1
+        assert other.poll() == (None if alive else 0)
+        other.kill()
 
 
 @pytest.mark.parametrize("name", sorted(BASE_SKILLS))

@@ -55,6 +55,11 @@ SCENES: dict[str, tuple[str, dict[str, Any]]] = {
     "root": (f"{EDITOR} xdotool key ctrl+s; sleep 0.5; grep -q typed /tmp/note.txt; {DONE}", {"user": "root"}),
     "killed": (f"pkill -9 Xvfb; {DONE}", {"recording": "low"}),
     "stopped": (f"pkill -STOP Xvfb; {DONE}", {"recording": "low"}),
+    "replaced": (
+        'cd /opt/uniclaw/recording; kill -9 "$(cat pid)"; rm recording.mp4; mkdir recording.mp4\n'
+        f"echo '<script>' > recording.mp4/index.html; {DONE}",
+        {"recording": "low", "user": "root"},
+    ),
     "headless": (
         'test -z "${DISPLAY:-}"; test "$AGENT_BROWSER_HEADED" = false\n'
         "echo '<title>Alone</title><p>hello</p>' > /tmp/page.html; cd /tmp\n"
@@ -168,8 +173,14 @@ def test_the_html_report_links_the_recording(session: Session) -> None:
 def test_a_dead_screen_costs_a_flag_and_nothing_else(session: Session) -> None:
     attempt = session.attempt("killed")
     assert attempt["score"] == 1.0
-    assert DESKTOP_DIED in attempt["flags"]
+    assert {DESKTOP_DIED, RECORDING_FAILED} <= set(attempt["flags"])
     assert probe(attempt)["windows"] == []
+
+
+def test_what_root_puts_in_the_films_place_is_not_kept(session: Session) -> None:
+    attempt = session.attempt("replaced")
+    assert (attempt["score"], attempt["flags"]) == (1.0, [RECORDING_FAILED])
+    assert not (Path(attempt["folder"]) / RECORDING).exists()
 
 
 def test_a_hung_screen_costs_flags_and_little_time(session: Session) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pytest_uniclaw import cli, doctor
@@ -39,13 +41,15 @@ def test_a_key_that_is_not_set_is_an_information(
         providers=(ProviderSettings("local", "http://127.0.0.1:9/v1", ""),), missing_keys={"other": "SOME_KEY"}
     )
     monkeypatch.setattr(cli, "resolve", lambda *_: settings)
+    monkeypatch.delenv("UNICLAW_EDICT_SRC", raising=False)
     monkeypatch.setattr(doctor, "_engine", lambda: iter([Finding("engine", "ok", "a Docker engine answers")]))
     monkeypatch.setattr(doctor, "LEAST_DISK", 0)
     monkeypatch.setattr(doctor, "LEAST_MEMORY", 0)
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[:4] == [
+    assert said.splitlines()[:5] == [
         "ok   engine: a Docker engine answers",
+        "info edict: UNICLAW_EDICT_SRC is not set, so openclaw_edict cannot run (scripts/fetch-edict)",
         "ok   model: the scripted model is built in (--model=script)",
         "ok   model: provider local at http://127.0.0.1:9/v1",
         "info model: SOME_KEY is not set, so the models of that provider are not offered",
@@ -59,3 +63,13 @@ def test_what_is_missing_is_exit_1_with_a_remedy(
     monkeypatch.setattr(doctor, "_engine", lambda: iter([Finding("engine", "MISS", "none", "start it")]))
     assert cli.main(["doctor"]) == 1
     assert capsys.readouterr().out.startswith("MISS engine: none\n     fix: start it\n")
+
+
+def test_the_source_of_edict_is_right_or_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNICLAW_EDICT_SRC", str(tmp_path))
+    finding = doctor._edict()
+    assert finding.kind == "MISS"
+    assert finding.text.startswith(f"UNICLAW_EDICT_SRC={tmp_path}: agents, ")
+    assert finding.remedy.startswith("scripts/fetch-edict")
+    monkeypatch.setattr(doctor, "load_edict", lambda _: None)
+    assert doctor._edict() == Finding("edict", "ok", f"the pinned commit is in {tmp_path}")

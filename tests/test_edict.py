@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -80,7 +82,35 @@ def test_the_script_refuses_a_clone_without_the_commit(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert f"has no commit {COMMIT}" in done.stderr
     assert not (tmp_path / "to").exists()
-    assert subprocess.run([script, "--help"], capture_output=True, check=False).returncode == 2
+    assert subprocess.run([script, "--nonsense"], capture_output=True, check=False).returncode == 2
+    helped = subprocess.run([script, "--help"], capture_output=True, text=True, check=True)
+    assert helped.stdout.startswith("Puts EDICT")
+    assert helped.stdout.rstrip().endswith("2 wrong use.")
+
+
+def test_the_script_tells_a_tree_from_a_clone_and_takes_the_right_one(source: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    package = project / "pytest_uniclaw" / "agents"
+    package.mkdir(parents=True)
+    own = Path(edict_source.__file__)
+    right = re.sub(r'DIGEST = "\w+"', f'DIGEST = "{edict_source.DIGEST}"', own.read_text("utf-8"))
+    (package / own.name).write_text(right, "utf-8")
+    shutil.copy(own.parents[1] / "errors.py", package.parent)
+    (project / "scripts").mkdir()
+    script = shutil.copy(own.parents[2] / "scripts" / "fetch-edict", project / "scripts")
+
+    def fetch(*words: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([script, *map(str, words)], capture_output=True, text=True, check=False)
+
+    line = f"export UNICLAW_EDICT_SRC={source}\n"
+    for words in (("--from", source), (source,)):
+        done = fetch(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, line, "")
+    (tmp_path / "other").mkdir()
+    done = fetch("--from", tmp_path / "other")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {tmp_path}/other is no git repository" in done.stderr
+    assert "there is no folder" in fetch("--from", tmp_path / "none").stderr
 
 
 def test_the_source_is_laid_out_for_the_agents(source: Path) -> None:

@@ -73,6 +73,22 @@ def test_a_quote_with_escapes_is_whose_it_is(tmp_path: Path, path: str, text: st
     assert (line.state, line.flags) == (State.MET, flags)
 
 
+TWO_LINES = "first: 17 rows\n\n## 1 user\nsecond: 18 rows"
+
+
+INDENTED = TWO_LINES.replace("\n", "\n    ")
+
+
+@pytest.mark.parametrize("text", [TWO_LINES, INDENTED, "17 rows\n\n    ## 1 user\n    second"])
+def test_a_quote_of_several_lines_is_found_with_and_without_their_indentation(tmp_path: Path, text: str) -> None:
+    line, _ = first_line(tmp_path, quote(CONVERSATION, text), records=(*RECORDS, ("toolResult", [said(TWO_LINES)])))
+    assert (line.state, line.flags) == (State.MET, ("transcript_evidence",))
+
+
+def said(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
 STATED = quote("evidence/state/orders.json", "order 17")
 
 

@@ -35,6 +35,7 @@ from pytest_uniclaw.sandbox.base import (
     TurnLimits,
 )
 from pytest_uniclaw.sandbox.docker import DockerProvider, DockerSandbox
+from pytest_uniclaw.sandbox.image_spec import BASE_IMAGE, image_tag
 from pytest_uniclaw.sandbox.reaper import remove_owned
 
 pytestmark = pytest.mark.docker
@@ -118,6 +119,12 @@ def test_provider_is_a_value() -> None:
         PROVIDER.digest("no-such:image")
 
 
+def test_an_image_that_is_not_built_on_ours_is_refused_with_the_way_to_build_it() -> None:
+    PROVIDER.check([image_tag("runtime")])
+    with pytest.raises(SettingsError, match=r"not built on ours: debian:bookworm-slim;(.|\n)*fix: build with FROM "):
+        PROVIDER.check(["runtime", BASE_IMAGE])
+
+
 def test_no_engine_is_a_usage_error_in_check_and_infra_elsewhere(tmp_path: Path) -> None:
     nowhere = DockerProvider(base_url=f"unix://{tmp_path}/none.sock")
     with pytest.raises(SettingsError, match="fix:"):
@@ -195,6 +202,18 @@ def test_run_reports_output_status_and_deadline(agent: Sandbox) -> None:
     assert agent.run(["sh", "-c", "exit 124"]).ending is Ending.EXITED
 
 
+def test_an_executor_cannot_forge_the_end_of_its_turn(agent: Sandbox, tmp_path: Path) -> None:
+    script = """
+        grep -alE 'UNICLAW_(MARK|VALUE)' /proc/[0-9]*/environ 2> /dev/null | grep -v /proc/$$/
+        cat /proc/$PPID/environ > /dev/null 2>&1 && echo readable
+        cat /proc/$PPID/mem > /dev/null 2>&1 && echo readable; kill -9 $PPID 2> /dev/null && echo killed
+        echo "$LD_LIBRARY_PATH"; echo said > /dev/stdout; exit 5
+    """
+    done = turn(agent, script, tmp_path, LD_LIBRARY_PATH="/home/agent/lib")
+    assert (done.output, done.exit_code) == (b"/home/agent/lib\nsaid\n", 5)
+    assert turn(agent, "kill -9 $$", tmp_path).exit_code == 137
+
+
 def test_output_is_bounded(agent: Sandbox, tmp_path: Path) -> None:
     done = agent.run(["sh", "-c", "echo first; head -c 5000000 /dev/zero; echo; echo last"])
     assert len(done.output) < 1.1 * MIB
@@ -267,6 +286,20 @@ def test_a_folder_replaced_by_a_link_is_empty_evidence(agent: Sandbox, tmp_path:
     assert manifests["/nowhere"].refused_total == 0
     assert not any(m.files for m in manifests.values())
     turn(agent, "rm results; mkdir results", tmp_path)
+
+
+def test_what_is_no_folder_is_empty_evidence(agent: Sandbox, tmp_path: Path) -> None:
+    home, limits = agent.paths.home, CollectLimits()
+    turn(agent, "cd; rm -rf .agent; mkfifo .agent; touch .file; ln -s .loop .loop", tmp_path)
+    wanted = {f"{home}/{name}/deep/er": tmp_path / name for name in (".agent", ".file", ".loop")}
+    for path, manifest in agent.collect(wanted, limits).items():
+        assert [r.path for r in manifest.refused] == [path.removesuffix("/deep/er")]
+    with PROVIDER.open(replace(SPEC, user="root")) as sandbox:
+        results = sandbox.paths.results
+        for place in ("touch", "ln -s /tmp_workspace", "mkfifo", "ln -s /etc/passwd"):
+            sandbox.run(["sh", "-c", f"rm -rf /tmp_workspace; {place} /tmp_workspace"], cwd="/")
+            manifest = sandbox.collect({results: tmp_path / place}, limits)[results]
+            assert [r.reason for r in manifest.refused] == ["no folder"], place
 
 
 def test_full_run_directory_disk_is_infra(agent: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

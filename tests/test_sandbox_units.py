@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import subprocess
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_uniclaw.attempt import Ending
-from pytest_uniclaw.errors import EngineError, SandboxLost
-from pytest_uniclaw.sandbox import cgroup, disk
-from pytest_uniclaw.sandbox.base import MIB, Pulse, TurnLimits
-from pytest_uniclaw.sandbox.stream import HEADER, MARK_VARIABLE, Ended, Frames, HeadAndTail
+from pytest_uniclaw.errors import EngineError, SandboxLost, SettingsError
+from pytest_uniclaw.sandbox import cgroup, disk, docker, engine, fetch
+from pytest_uniclaw.sandbox.base import MIB, CollectLimits, Pulse, TurnLimits
+from pytest_uniclaw.sandbox.image_spec import IMAGE_LABEL
+from pytest_uniclaw.sandbox.stream import HEADER, MARK_VARIABLE, Ended, Frames, HeadAndTail, switched
 from pytest_uniclaw.sandbox.turn import Watchdog
 
 
@@ -64,6 +71,93 @@ def test_a_wrapped_command_says_how_it_ended(script: str, output: bytes, code: i
     environment = {MARK_VARIABLE: ended.mark, "PATH": "/bin:/usr/bin"}
     done = subprocess.run(command, capture_output=True, env=environment, check=True)
     assert (ended.feed(done.stdout), ended.code) == (output, code)
+
+
+@pytest.mark.parametrize("number", [b"9" * 5000, b"999", b"256", b"0001", b"", b"-1", b"1e1", "٣".encode(), b"1 "])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_a_line_that_tells_no_exit_status_is_output(number: bytes, size: int) -> None:
+    ended = Ended()
+    forged = f"said\n{ended.mark} ".encode() + number + b"\nmore"
+    data = forged + f"\n{ended.mark} 7\n".encode()
+    output = b"".join(ended.feed(data[at:at + size]) for at in range(0, len(data), size))
+    assert (output, ended.code) == (forged, 7)
+    assert len(ended.held) == 0
+
+
+def test_what_may_be_the_line_is_held_back_and_no_more() -> None:
+    ended = Ended()
+    assert ended.feed(ended.needle + b"255") == b""
+    assert ended.feed(b"5" * 100_000) == ended.needle + b"255" + b"5" * 100_000
+    assert (ended.held, ended.code) == (b"", None)
+
+
+def test_an_accounts_environment_does_not_act_on_roots_programs() -> None:
+    values = {"LD_PRELOAD": "/tmp/mine.so", "PATH": "/bin:/usr/bin", "A": "it's $HOME\n`id`", "a.b": "dotted"}
+    command, variables = switched(["/usr/bin/env", "-0"], values, "1000")
+    assert sorted(variables.values()) == sorted(values.values())
+    assert values.keys() & variables.keys() == {"a.b"}
+    assert not [word for word in command for value in values.values() if value in word]
+    own = command[command.index("1000") + 1:]
+    done = subprocess.run(own, capture_output=True, env=variables, check=True)
+    shown = {line.partition("=")[0]: line.partition("=")[2] for line in done.stdout.decode().split("\0")}
+    assert {name: shown.get(name) for name in ("LD_PRELOAD", "PATH", "A")} == {n: values[n] for n in list(values)[:3]}
+    assert not [name for name in shown if name.startswith("UNICLAW_")]
+
+
+class Archives:
+    """An engine that answers for paths as told: a status, or the mode of what is there."""
+
+    base_url, api_version, timeout = "http+docker://localhost", "1.41", 1.0
+
+    def __init__(self, **answers: int) -> None:
+        self.answers = {name.replace("__", "/"): answer for name, answer in answers.items()}
+
+    def inspect_container(self, name: str) -> dict[str, Any]:
+        return {"State": {"Running": True}}
+
+    def request(self, method: str, url: str, params: dict[str, str], **_: Any) -> Any:
+        answer, response = self.answers.get(params["path"], 404), requests.Response()
+        response.status_code = 200 if answer > 1000 else answer
+        described = base64.b64encode(json.dumps({"mode": answer}).encode()).decode()
+        response.headers["X-Docker-Container-Path-Stat"] = described
+        response.raw = io.BytesIO()
+        return response
+
+    def _raise_for_status(self, response: requests.Response) -> None:
+        response.raise_for_status()
+
+
+FOLDER, LINK, FILE = fetch.FOLDER_BIT, fetch.SYMLINK_BIT, 0o100644
+
+
+@pytest.mark.parametrize(
+    ("answers", "refused"),
+    [
+        ({"__": FOLDER, "__w": FILE, "__w__r": 500}, ("/w", "no folder")),
+        ({"__": FOLDER, "__w": 500, "__w__r": 500}, ("/w", "no folder")),
+        ({"__": FOLDER, "__w": LINK, "__w__r": 500}, ("/w/r", "no folder")),
+        ({"__": FOLDER, "__w": FOLDER, "__w__r": LINK, "__w__r__deep": 500}, ("/w/r", "symbolic link")),
+        ({"__": FOLDER, "__w": FOLDER, "__w__r": 500, "__w__r__deep": 500}, ("/w/r", "no folder")),
+        ({"__": FOLDER, "__w": FOLDER, "__w__r": FILE, "__w__r__deep": 500}, ("/w/r", "no folder")),
+        ({"__": FOLDER, "__w": FOLDER}, None),
+    ],
+)
+def test_what_stands_in_a_path_is_nothing_there(
+    tmp_path: Path, answers: dict[str, int], refused: tuple[str, str] | None,
+) -> None:
+    container = engine.Container(Archives(**answers), "it")  # type: ignore[arg-type]
+    deep = "__w__r__deep" in answers
+    path, above = ("/w/r/deep", ["/w/r"]) if deep else ("/w/r", [])
+    manifest = fetch.fetch(container, path, tmp_path / "out", CollectLimits(), time.monotonic() + 9, above)
+    assert [(one.path, one.reason) for one in manifest.refused] == ([refused] if refused else [])
+    assert manifest.refused_total == len(manifest.refused)
+
+
+@pytest.mark.parametrize("answers", [{"__": 500, "__w": 500, "__w__r": 500}, {"__w": 500, "__w__r": 500}])
+def test_an_engine_that_cannot_read_the_container_is_infra(tmp_path: Path, answers: dict[str, int]) -> None:
+    container = engine.Container(Archives(**answers), "it")  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="could not read /w/r"):
+        fetch.fetch(container, "/w/r", tmp_path / "out", CollectLimits(), time.monotonic() + 9)
 
 
 @given(chunks=st.lists(st.binary(max_size=50), max_size=40))
@@ -156,3 +250,17 @@ def test_oom_kills_are_read_from_either_cgroup_version(
     (tmp_path / "cg" / file).write_text(text)
     assert cgroup.oom_kills("ID", 42, tmp_path / "cg", tmp_path / "proc") == kills
     assert cgroup.oom_kills("ID", 0, tmp_path / "cg", tmp_path / "proc") is None
+
+
+def test_an_image_built_on_ours_is_known_by_its_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    records: dict[str, Any] = {
+        "mine:1": {"Config": {"Labels": {IMAGE_LABEL: "runtime", "x": "y"}}},
+        "bare:1": {"Config": {"Labels": None}},
+        "imported:1": {"Config": None},
+    }
+    monkeypatch.setattr(docker, "connected", nullcontext)
+    monkeypatch.setattr(docker, "image_record", lambda _, reference: records[reference])
+    provider = docker.DockerProvider()
+    provider.check(["mine:1"])
+    with pytest.raises(SettingsError, match="not built on ours: bare:1, imported:1;"):
+        provider.check(["mine:1", "bare:1", "imported:1"])

@@ -5,6 +5,7 @@ import pytest
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.modelchoice import parse_model
 from pytest_uniclaw.models.grants import Tuning
+from pytest_uniclaw.optiontable import OPTIONS
 from pytest_uniclaw.session import providers_of, tuning_of
 from pytest_uniclaw.settings import parse_size, resolve
 from pytest_uniclaw.status import PartialPolicy
@@ -88,6 +89,34 @@ def test_a_settings_file_of_wrong_shape_is_a_usage_error(tmp_path, text, words):
 def test_an_unknown_toml_key_gets_a_suggestion(tmp_path):
     (tmp_path / "uniclaw.toml").write_text('agnet = "nanobot"\n')
     with pytest.raises(SettingsError, match=r"did you mean 'agent'"):
+        resolve({}, {}, tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[agent.pico]\nimage = 'x:1'", "agent: expected a name; did you mean [agents.pico]?"),
+        ("[agent]\nimage = 'x:1'", "agent: expected a name; did you mean [agents.NAME]?"),
+        ("[model.gpt]\nx = 1", "model: expected a text, got a table"),
+        ("[attempts]", "attempts: expected a whole number, got a table"),
+        ("[keep]", "keep: expected true or false, got a table"),
+        ("agent = ['a', 'b']", "agent: expected a name, got a list"),
+        ("[agentz.x]\nimage = 'x:1'", "unknown key 'agentz'; did you mean 'agents'?"),
+        ("agents_ = 'x'", "unknown key 'agents_'; did you mean 'agent'?"),
+        ("[provider.x]\nbase_url = 'x'", "unknown key 'provider'; did you mean 'providers'?"),
+    ],
+)
+def test_a_table_and_a_text_are_told_apart(tmp_path, text, words):
+    (tmp_path / "uniclaw.toml").write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        resolve({}, {}, tmp_path, {})
+    assert str(caught.value) == f"{tmp_path}/uniclaw.toml: {words}"
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_no_option_takes_a_table(tmp_path, option):
+    (tmp_path / "uniclaw.toml").write_text(f"[{option.key}.x]\ny = 1")
+    with pytest.raises(SettingsError, match=f"toml: {option.key}: expected "):
         resolve({}, {}, tmp_path, {})
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_uniclaw.agents.cleaning import MAX_TEXT_CHARACTERS
+from pytest_uniclaw.agents.images import MAX_IMAGES, NOT_KEPT
 from pytest_uniclaw.agents.joining import Joined
 from pytest_uniclaw.agents.rollout import read_rollouts
 from pytest_uniclaw.agents.session_file import nearest
@@ -20,7 +21,6 @@ from pytest_uniclaw.agents.transcript import (
     MAX_BLOCKS,
     MAX_RECORDS,
     MODEL_ERROR,
-    complete_last_turn,
     final_answer,
     move_images_out,
     normalise_nanobot,
@@ -30,6 +30,7 @@ from pytest_uniclaw.agents.transcript import (
     was_cut,
 )
 from pytest_uniclaw.agents.wire import Answer, tool_call
+from pytest_uniclaw.judge.base import Evidence
 
 PNG = base64.b64encode(b"\x89PNG pretend").decode()
 
@@ -59,8 +60,9 @@ SESSION = lines(
 
 def test_a_session_becomes_records() -> None:
     records = normalise_nanobot(SESSION)
-    assert [record["message"]["role"] for record in records] == ["user", "assistant", "toolResult", "assistant"]
-    assert [record["id"] for record in records] == [f"nanobot-{number:06d}" for number in range(4)]
+    roles = ["user", "assistant", "toolResult", "toolResult", "assistant"]
+    assert [record["message"]["role"] for record in records] == roles
+    assert [record["id"] for record in records] == [f"nanobot-{number:06d}" for number in range(5)]
     assert records[0]["timestamp"] == "2026-11-30T02:27:34.744631+00:00"
     assert records[1]["message"]["content"] == [
         {"type": "thinking", "thinking": "hm"},
@@ -69,6 +71,7 @@ def test_a_session_becomes_records() -> None:
     ]
     assert records[2]["message"]["toolCallId"] == "c1"
     assert records[2]["message"]["toolName"] == "exec"
+    assert records[3]["message"]["content"] == [{"type": "text", "text": ""}], "answered with nothing, not cut off"
     assert final_answer(records) == "FINAL"
 
 
@@ -124,12 +127,12 @@ def peak_and_seconds(data: bytes) -> tuple[tuple[dict[str, Any], ...], int, floa
 
 
 BLOAT = {
-    "numbers": b'{"role": "assistant", "content": [' + b"1," * 2_000_000 + b"1]}",
-    "texts": b'{"role": "assistant", "content": [' + b'"a",' * 500_000 + b'"a"]}',
-    "calls": b'{"role": "assistant", "tool_calls": [' + b'{"function":{}},' * 100_000 + b"{}]}",
+    "numbers": b'{"role": "assistant", "content": [' + b"1," * 290_000 + b"1]}",
+    "texts": b'{"role": "assistant", "content": [' + b'"a",' * 290_000 + b'"a"]}',
+    "calls": b'{"role": "assistant", "tool_calls": [' + b'{"function":{}},' * 90_000 + b"{}]}",
     "arguments": b'{"role": "assistant", "tool_calls": [{"function": {"arguments": {"a": ['
-    + b"1," * 500_000 + b'1]}}}]}',
-    "value": b'{"role": "assistant", "content": {"a": [' + b"1," * 500_000 + b"1]}}",
+    + b"1," * 290_000 + b'1]}}}]}',
+    "value": b'{"role": "assistant", "content": {"a": [' + b"1," * 290_000 + b"1]}}",
 }  # fmt: skip
 
 
@@ -192,6 +195,14 @@ def test_images_move_out_of_line() -> None:
     assert PNG.encode() not in to_jsonl(records)
 
 
+def test_a_record_is_one_line_to_every_reader(tmp_path: Path) -> None:
+    words = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh"
+    (record,) = records_from_messages([{"role": "user", "content": words}])
+    assert [json.loads(line) for line in to_jsonl([record]).decode().splitlines()] == [record]
+    (tmp_path / "transcript.jsonl").write_bytes(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    assert Evidence(tmp_path).records() == [record]
+
+
 def test_an_image_name_cannot_leave_its_folder() -> None:
     url = f"data:image/..%2f..+.;base64,{PNG}"
     _, images = move_images_out(records_from_messages([{"role": "user", "content": url}]))
@@ -200,51 +211,47 @@ def test_an_image_name_cannot_leave_its_folder() -> None:
     assert [name.rpartition(".")[2] for name in images] == ["bin"]
 
 
+def image_block(data: bytes, kind: str = "png") -> dict[str, Any]:
+    return {"type": "image", "mimeType": f"image/{kind}", "data": base64.b64encode(data).decode()}
+
+
+def with_images(*blocks: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "message", "id": "m", "message": {"role": "user", "content": list(blocks)}}
+
+
+def test_a_transcript_keeps_five_hundred_images() -> None:
+    blocks = [image_block(str(number).encode()) for number in (*range(MAX_IMAGES + 2), 0)]
+    (record, notice), images = move_images_out([with_images(*blocks)])
+    texts = [block["text"] for block in record["message"]["content"]]
+    assert len(images) == MAX_IMAGES
+    assert texts[-3:] == [NOT_KEPT, NOT_KEPT, texts[0]], "one that is kept already is no further image"
+    assert (notice["type"], notice["cut"]) == ("notice", 2)
+    assert was_cut((record, notice))
+
+
+def test_images_of_a_transcript_are_bounded_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_uniclaw.agents.images.MAX_IMAGE_BYTES", 10)
+    first, second = with_images(image_block(b"123456"), image_block(b"abcde")), with_images(image_block(b"last"))
+    (_, kept, notice), images = move_images_out([first, second])
+    assert list(images.values()) == [b"123456", b"last"]
+    assert kept["message"]["content"][0]["text"].startswith("[image: inline_images/")
+    assert notice["cut"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "extension"), [("jpeg", "jpg"), ("jpg", "jpg"), ("webp", "webp"), ("html", "bin"), ("svg+xml", "bin")]
+)
+def test_only_four_kinds_of_images_get_a_name_that_is_opened(kind: str, extension: str) -> None:
+    _, images = move_images_out([with_images(image_block(b"data", kind))])
+    assert [name.rpartition(".")[2] for name in images] == [extension]
+
+
 def test_the_final_answer_is_of_the_last_turn_and_no_stand_in() -> None:
     user, done = {"role": "user", "content": "go"}, {"role": "assistant", "content": "first"}
     assert final_answer(records_from_messages([user, done, user])) == ""
     failed = records_from_messages([user, done, user, {"role": "assistant", "content": MODEL_ERROR}])
     assert failed[-1]["message"]["stopReason"] == "error"
     assert final_answer(failed) == ""
-
-
-def test_a_killed_turn_is_completed_from_the_exchange_log() -> None:
-    one, two = {"role": "user", "content": "one"}, {"role": "user", "content": "two"}
-    done = {"role": "assistant", "content": "done"}
-    step = {"role": "assistant", "content": "", "tool_calls": [call("exec", "{}")]}
-    own = records_from_messages([one, done, two], prefix="nanobot")
-    rebuilt = records_from_messages([one, done, two, step])
-    records, used = complete_last_turn(own, rebuilt)
-    assert used
-    assert records[:3] == own
-    assert records[3:] == rebuilt[3:]
-    assert complete_last_turn((), rebuilt) == (rebuilt, True)
-    assert complete_last_turn(rebuilt, own) == (rebuilt, False)
-
-
-def called(*idents: str, answer: str = "") -> list[dict[str, Any]]:
-    """A turn that calls a tool for each id, in chat messages."""
-    function = {"name": "exec", "arguments": "{}"}
-    calls = [{"role": "assistant", "tool_calls": [{"id": ident, "function": function}]} for ident in idents]
-    return [{"role": "user", "content": "Go."}, *calls, *([{"role": "assistant", "content": answer}] if answer else [])]
-
-
-@pytest.mark.parametrize(
-    ("own", "rebuilt", "used"),
-    [
-        (called("a"), called("a", "b"), True),
-        (called("a"), called("a"), False),
-        (called("a", answer="Done."), called("a", "b"), False),
-        (called("x"), called("a", "b"), False),
-        (called("a", "b"), called("a"), False),
-    ],
-    ids=["the running call is missing", "nothing is missing", "it has its answer", "other calls", "longer"],
-)
-def test_a_killed_turn_gets_the_calls_that_were_running(
-    own: list[dict[str, Any]], rebuilt: list[dict[str, Any]], used: bool
-) -> None:
-    mine, theirs = records_from_messages(own, "mine"), records_from_messages(rebuilt, "theirs")
-    assert complete_last_turn(mine, theirs) == ((mine[0], *theirs[1:]) if used else mine, used)
 
 
 def test_tool_usage_counts_tools_and_browser_actions() -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ STEP_SECONDS = 10
 MOST = 500
 COMMAND_LENGTH = 300
 NO_SCREEN, NO_ANSWER = 3, 4
-ROW = re.compile(r"(0x[0-9a-f]+)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)\s+(\d+)\s+(\d+)\s+(\S+)\s+\S+ ?(.*)")
+ROW = r"(0x[0-9a-f]+)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)\s+(\d+)\s+(\d+)\s+"
 NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
 """Who talks to the screen: its server may be one that the executor has put there."""
 PICTURE = (
@@ -48,14 +49,20 @@ def words(output):
     return (output or b"").decode("utf-8", "replace")
 
 
-def windows(text):
-    """Parse ``wmctrl -lGpx``: one window a row, places in pixels of the screen."""
+def windows(text, host):
+    """Parse ``wmctrl -lGpx``: one window a row, places in pixels of the screen.
+
+    A class and a title may hold blanks: between them stands the name of the host, or N/A where a program gave none.
+    A program that says it runs elsewhere has a class without blanks for all that can be told.
+    """
+    known = re.compile(rf"{ROW}(.+?) {{2,}}(?:{re.escape(host)}|N/A)(?: (.*))?")
+    stranger = re.compile(rf"{ROW}(\S+) +\S+ ?(.*)")
     found = []
     for row in text.splitlines()[:MOST]:
-        if match := ROW.fullmatch(row):
+        if match := known.fullmatch(row) or stranger.fullmatch(row):
             number, _, pid, x, y, width, height, kind, title = match.groups()
             found.append({"id": number, "pid": int(pid), "x": int(x), "y": int(y), "width": int(width),
-                          "height": int(height), "class": kind, "title": title[:COMMAND_LENGTH]})
+                          "height": int(height), "class": kind, "title": (title or "")[:COMMAND_LENGTH]})
     return found
 
 
@@ -85,7 +92,7 @@ def main(folder, display, *options):
     size = re.search(r"dimensions:\s+(\d+)x(\d+)", words(ask([], display, "xdpyinfo")) if manager else "")
     seen = {
         "screen": [int(size[1]), int(size[2])] if size else None,
-        "windows": windows(words(listed)),
+        "windows": windows(words(listed), socket.gethostname()),
         "active": words(active).strip()[:COMMAND_LENGTH],
         "processes": processes(),
         "problems": problems,

@@ -1,26 +1,28 @@
 """Any command-line agent, described by a table: one command a turn, its session, its files, its conversation.
 
-What a turn needs of the set-up (session, model, key) is kept in a file of the sandbox that only root can read.
+What a turn needs of the set-up (session, model, key) is kept on this side, where no executor can read or break it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pytest_uniclaw.agents.base import Finish, ModelAccess, Record, TurnRequest
+from pytest_uniclaw.agents.command_checks import GIVEN
 from pytest_uniclaw.agents.command_output import find_session, last_error
 from pytest_uniclaw.agents.command_session import read_session
-from pytest_uniclaw.agents.command_table import GIVEN, AgentTable
+from pytest_uniclaw.agents.command_table import AgentTable
 from pytest_uniclaw.agents.command_words import QUOTED_FILES, fill, names_in
+from pytest_uniclaw.agents.joining import has_notice
 from pytest_uniclaw.agents.message import is_long, message_file, note_message_file, plain_text
-from pytest_uniclaw.agents.usage import has_tool_call, last_turn, text_of
+from pytest_uniclaw.agents.usage import has_tool_call, last_turn, messages, text_of
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import InfraError, SettingsError
 from pytest_uniclaw.sandbox.base import Completed, Entry, Sandbox
@@ -44,7 +46,15 @@ done
 chown -hR "$user:" "$home"
 """
 """Links the skills to where the agent looks; a note names those that have no head of name and description."""
-_TURN = 'exec "$@" <"$0"'
+_STATES: WeakKeyDictionary[Sandbox, Mapping[str, str]] = WeakKeyDictionary()
+"""What was made or learned for the agent in each sandbox: session, model, address and key."""
+_TURN = """
+exec <"$1"
+shift
+command -v -- "$1" >/dev/null || { echo "$1: not found" >&2; exit 127; }
+exec "$@"
+"""
+"""The turn's command with its standard input; the shell's own words on a missing program name a line of this."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,8 @@ class CommandAgent:
         if access is not None:
             state |= {"model": access.model, "base_url": access.base_url, "key": access.key}
         values = _values(sandbox, state)
-        sandbox.put([_state_entry(sandbox, state), *self._files(sandbox, values)])
+        _STATES[sandbox] = state
+        sandbox.put(list(self._files(sandbox, values)))
         skills, note = (_absolute(fill(path, values), sandbox) for path in (self.table.skills, self.table.skills_note))
         command = ["bash", "-c", _PREPARE, "prepare", sandbox.user, sandbox.paths.home, skills, note]
         done = sandbox.run(command)
@@ -103,7 +114,7 @@ class CommandAgent:
 
     def turn(self, sandbox: Sandbox, request: TurnRequest) -> Completed:
         """Run the command of the turn, and keep what is needed of its output."""
-        state = _read_state(sandbox)
+        state = _STATES[sandbox]
         later = request.number > 1 and bool(state["session"]) and bool(self.table.next)
         words = self.table.next if later else self.table.first
         values = {**_values(sandbox, state), "turn": str(request.number)}
@@ -115,7 +126,7 @@ class CommandAgent:
             sandbox.put(entries)
         own = {name: fill(value, values) for name, value in self.table.environment.items()}
         completed = sandbox.turn(
-            ["/bin/sh", "-c", _TURN, stdin, *(fill(word, values) for word in words)],
+            ["/bin/sh", "-c", _TURN, self.name, stdin, *(fill(word, values) for word in words)],
             environment={**own, **request.environment}, limits=request.limits, pulse=request.pulse, log=request.log,
         )  # fmt: skip
         self._keep(sandbox, request, state, completed)
@@ -143,7 +154,7 @@ class CommandAgent:
         """Keep the session's id once it is known, and the output where that is the conversation."""
         entries = []
         if not state["session"] and (found := find_session(completed.output, self.table.session)):
-            entries.append(_state_entry(sandbox, {**state, "session": found}))
+            _STATES[sandbox] = {**state, "session": found}
         if self._is_told_by_output:
             stem = f"{_outputs(sandbox)}/{request.number:04}"
             message = plain_text(request.message, tuple(self.table.command_marks))
@@ -184,15 +195,24 @@ class CommandAgent:
         if completed.exit_code != 0:
             said = last_error(completed.output)
             return Finish(False, f"{self.name} exited with {completed.exit_code}" + (f": {said}" if said else ""))
+        if not self._is_known(completed, records):
+            return Finish(False, f"{self.name} printed no session id: no line of its output has {self.table.session!r}")
         if self.table.transcript.format == "none":
             return Finish(True)
         turn = last_turn(records)
         if not turn:
+            if has_notice(records, "missing"):
+                return Finish(False, f"{self.name} told nothing: no file is {self.table.transcript.path}")
             return Finish(False, f"{self.name} told no reply" if records else f"{self.name} told nothing")
         last: Mapping[str, Any] = turn[-1]
         if last.get("role") != "assistant" or has_tool_call(dict(last)):
             return Finish(False, f"{self.name} ended without an answer")
         return Finish(True) if text_of(dict(last)) else Finish(False, f"{self.name}'s last message is empty")
+
+    def _is_known(self, completed: Completed, records: Sequence[Record]) -> bool:
+        """Whether a first turn told its session's id where it should: without it the next one remembers nothing."""
+        users = sum(message.get("role") == "user" for message in messages(records))
+        return self.table.session == GIVEN or users != 1 or bool(find_session(completed.output, self.table.session))
 
 
 def _values(sandbox: Sandbox, state: Mapping[str, str]) -> dict[str, str]:
@@ -205,21 +225,3 @@ def _absolute(path: str, sandbox: Sandbox) -> str:
 
 def _outputs(sandbox: Sandbox) -> str:
     return f"{sandbox.paths.private}/turns"
-
-
-def _state_path(sandbox: Sandbox) -> str:
-    return f"{sandbox.paths.private}/command.json"
-
-
-def _state_entry(sandbox: Sandbox, state: Mapping[str, str]) -> Entry:
-    return Entry(_state_path(sandbox), content=json.dumps(state).encode(), mode=0o600)
-
-
-def _read_state(sandbox: Sandbox) -> dict[str, str]:
-    """Read what :meth:`CommandAgent.prepare` wrote; the folder is root's, so nobody else has."""
-    done = sandbox.run(["cat", _state_path(sandbox)])
-    try:
-        state: dict[str, str] = json.loads(done.output)
-    except ValueError:
-        raise InfraError("the set-up of the agent cannot be read in its sandbox") from None
-    return state

@@ -57,18 +57,22 @@ def read_session(folder: Path, kind: str, pattern: str, prefix: str) -> tuple[Re
     always that of the session.
     """
     reader = _Reader(kind)
-    messages = _of_files(reader, folder, pattern) if pattern else _of_outputs(reader, folder)
+    files = _named(folder, pattern) if pattern else []
+    messages = _of_files(reader, files) if pattern else _of_outputs(reader, folder)
     session = records_from_messages(messages, prefix)
-    joined = Joined(cut=reader.cut)
+    joined = Joined(cut=reader.cut, missing="" if files else pattern)
     joined.add(session, "", broken=reader.broken, cut=False)
     joined.others += islice(_sub_agents(reader.others, prefix), MAX_RECORDS - len(joined.own))
     return joined.records(prefix)
 
 
-def _of_files(reader: _Reader, folder: Path, pattern: str) -> Iterator[Json]:
+def _named(folder: Path, pattern: str) -> list[Path]:
     found = (path for path in folder.rglob("*") if path.is_file())
-    named = (path for path in found if _matches(path.relative_to(folder).parts[1:], pattern))
-    for path in sorted(islice(named, LISTED_FILES)):
+    return sorted(islice((p for p in found if _matches(p.relative_to(folder).parts[1:], pattern)), LISTED_FILES))
+
+
+def _of_files(reader: _Reader, files: Iterable[Path]) -> Iterator[Json]:
+    for path in files:
         yield from reader.messages(path, printed=False)
 
 

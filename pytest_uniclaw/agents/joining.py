@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pytest_uniclaw.agents.base import Record
-from pytest_uniclaw.agents.cleaning import clean_text
+from pytest_uniclaw.agents.cleaning import clean_text, weight
 
 MAX_RECORDS = 20_000
+MAX_WEIGHT = 64 * 1024 * 1024
+"""Characters of all sessions, as :func:`weight` counts them, after which no further one is read."""
 
 
 @dataclass
@@ -19,23 +21,26 @@ class Joined:
     others: list[Record] = field(default_factory=list)
     broken: int = 0
     cut: int = 0
+    missing: str = ""
+    room: int = MAX_WEIGHT
 
     def is_full(self) -> bool:
         """Whether no further session is to be read."""
-        return len(self.own) + len(self.others) >= MAX_RECORDS
+        return self.room <= 0 or len(self.own) + len(self.others) >= MAX_RECORDS
 
     def add(self, records: Sequence[Record], agent: str, *, broken: int, cut: bool) -> None:
         """Add a session; ``agent`` is empty for the one in which the user speaks.
 
         ``broken`` counts its lines that are no JSON object, ``cut`` says that a part of it was not read.
         """
+        self.room -= weight(records, self.room)
         (self.others if agent else self.own).extend(messages_only(records, agent or None))
         self.broken += broken
         self.cut += cut + was_cut(records)
 
     def records(self, prefix: str) -> tuple[Record, ...]:
         """Return the transcript: its end is always the end of the user's session."""
-        return with_notices((*self.others, *self.own), prefix, broken=self.broken, cut=self.cut)
+        return with_notices((*self.others, *self.own), prefix, broken=self.broken, cut=self.cut, missing=self.missing)
 
 
 def messages_only(records: Iterable[Record], agent: str | None = None) -> Iterator[Record]:
@@ -44,9 +49,11 @@ def messages_only(records: Iterable[Record], agent: str | None = None) -> Iterat
     yield from (record | name for record in records if record["type"] == "message")
 
 
-def with_notices(records: tuple[Record, ...], prefix: str, *, broken: int = 0, cut: int = 0) -> tuple[Record, ...]:
-    """Return records and a closing notice of broken lines and of cuts, if there were any."""
-    facts = {name: count for name, count in (("brokenLines", broken), ("cut", cut)) if count}
+def with_notices(
+    records: tuple[Record, ...], prefix: str, *, broken: int = 0, cut: int = 0, missing: str = ""
+) -> tuple[Record, ...]:
+    """Return records and a closing notice of broken lines, of cuts and of a missing file, if there is any."""
+    facts = {name: fact for name, fact in (("brokenLines", broken), ("cut", cut), ("missing", missing)) if fact}
     if not facts:
         return records
     return (*records, {"type": "notice", "id": f"{prefix}-{len(records):06d}", "timestamp": "", **facts})
@@ -54,4 +61,9 @@ def with_notices(records: tuple[Record, ...], prefix: str, *, broken: int = 0, c
 
 def was_cut(records: Iterable[Record]) -> bool:
     """Whether a bound cut something of the records."""
-    return any(record.get("type") == "notice" and bool(record.get("cut")) for record in records)
+    return has_notice(records, "cut")
+
+
+def has_notice(records: Iterable[Record], fact: str) -> bool:
+    """Whether a notice of the records states a fact."""
+    return any(record.get("type") == "notice" and bool(record.get(fact)) for record in records)

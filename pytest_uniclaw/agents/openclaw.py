@@ -84,8 +84,8 @@ wait "$agent"
 """The answer is one JSON object whose first and last lines are a brace each; who has not exited 10 seconds later waits
 for a child. It is printed when OpenClaw has ended, so that no line of its log stands in the middle.
 
-A newer release keeps in its database that a key was refused, and would not ask with it for a minute; the gateway decides
-that.
+A newer release keeps in its database that a key was refused, and would not ask with it for a minute; that is for the
+gateway to decide.
 """
 
 

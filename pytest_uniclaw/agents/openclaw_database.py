@@ -1,22 +1,27 @@
 """The database in which newer releases of OpenClaw keep their sessions, read as untrusted bytes.
 
-A private copy is opened read-only. Every step of SQLite is bounded in time and size, and only a real table is read: a
-view could compute for ever.
+SQLite never sees it in this process: one opcode of a hostile database can run for hours, and no signal or handler of
+this process would end it. A private copy is read by ``openclaw_reader`` in a child, which is bounded in processor time,
+memory and output and killed at a deadline; what it has written by then is taken.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
-import sqlite3
+import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, NamedTuple
 
+from pytest_uniclaw.agents import openclaw_reader
 from pytest_uniclaw.agents.cleaning import MAX_LINE_BYTES, parse_line
 from pytest_uniclaw.agents.transcript import MAX_BYTES, MAX_LINES
 from pytest_uniclaw.models.chat import Json
@@ -28,107 +33,130 @@ else:
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 MAX_SESSIONS = 200
-READ_SECONDS = 30.0
-_STEPS = 10_000
-"""Steps of SQLite's machine between two looks at the clock."""
-_SESSIONS = "SELECT DISTINCT session_id FROM transcript_events WHERE typeof(session_id) = 'text' LIMIT ?"
-_EVENTS = "SELECT event_json, event_zstd FROM transcript_events WHERE session_id = ? ORDER BY seq LIMIT ?"
-_KIND = "SELECT count(*) FROM sqlite_master WHERE name = 'transcript_events' AND type = 'table'"
+"""Sessions beside the user's."""
+READ_SECONDS = 20.0
+READER_BYTES = 1024 * 1024 * 1024
+"""The reader's address space."""
+OUTPUT_BYTES = 3 * MAX_BYTES
+"""What the reader may write: the events, one more of them, and what base64 adds."""
+FAILED_BYTES = 1024 * 1024
+"""What counts for a value that zstd refuses: it may be unpacked nearly to its end before that shows."""
+NAMELESS = "[no id]"
+
+
+class Line(NamedTuple):
+    """One line of the reader's output."""
+
+    session: int
+    kind: bytes
+    data: bytes
 
 
 @dataclass
 class Events:
     """The events of one session, each read when it is asked for. Never raises.
 
-    After the iteration ``broken`` counts those that are no JSON object, ``size`` their bytes, and ``cut`` says whether
-    some were left out.
+    After the iteration ``broken`` counts those that are no JSON object, ``size`` the bytes of all, and ``cut`` says
+    whether some were left out.
     """
 
-    database: Database
-    session: bytes
+    lines: Iterable[Line]
     broken: int = 0
     size: int = 0
     cut: bool = False
 
     def __iter__(self) -> Iterator[Json]:
-        for number, (plain, packed) in enumerate(self.database.rows(_EVENTS, (self.session.decode(), MAX_LINES + 1))):
-            if number == MAX_LINES or self.size > MAX_BYTES:
+        for line in self.lines:
+            if self.size > MAX_BYTES:
                 self.cut = True
                 return
-            try:
-                data = plain if isinstance(plain, bytes) else _unpacked(packed)
-                value = parse_line(data)
-            except ValueError:
-                self.broken += 1
-                continue
-            self.size += len(data)
+            value = self._value(line)
             if isinstance(value, dict):
                 yield value
             else:
                 self.broken += 1
 
+    def _value(self, line: Line) -> object:
+        try:
+            data = _unpacked(line.data) if line.kind == b"zstd" else line.data
+        except zstd.ZstdError:
+            self.size += FAILED_BYTES
+            return None
+        self.size += len(data)
+        try:
+            return parse_line(data)
+        except ValueError:
+            return None
+
 
 @dataclass
 class Database:
-    """An open database; ``broken`` says that SQLite refused something of it or took too long."""
+    """What was read of a database; ``cut`` says that it is not all: a bound was reached, or SQLite refused some."""
 
-    connection: sqlite3.Connection | None
-    broken: bool = False
-    deadline: float = field(default_factory=lambda: time.monotonic() + READ_SECONDS)
+    output: BinaryIO
+    cut: bool
 
-    def sessions(self, first: str) -> list[str]:
-        """Return the ids of the sessions, ``first`` before all others."""
-        if not [row for row in self.rows(_KIND, ()) if row[0] == 1]:
-            self.broken = True
-            return []
-        found = {name.decode("utf-8", "replace") for (name,) in self.rows(_SESSIONS, (MAX_SESSIONS,))}
-        return sorted(found, key=lambda name: (name != first, name))
+    def sessions(self) -> Iterator[tuple[str, Events]]:
+        """Yield the sessions by id, the user's with an empty one and before all others, each to be read at once."""
+        for number, lines in groupby(self._lines(), lambda line: line.session):
+            yield _session(number, lines)
 
-    def events(self, session: str) -> Events:
-        """Return the events of a session."""
-        return Events(self, session.encode())
+    def _lines(self) -> Iterator[Line]:
+        """Yield the lines that are whole; only a reader that was stopped leaves another."""
+        for line in self.output:
+            try:
+                number, kind, data = line.split(b" ")
+                found = Line(int(number), kind, b64decode(data.removesuffix(b"\n"), validate=True))
+            except ValueError:
+                found = None
+            if found is None or not line.endswith(b"\n"):
+                self.cut = True
+                return
+            yield found
 
-    def rows(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query, as many as can be read."""
-        if self.connection is None:
-            return
-        try:
-            yield from self.connection.execute(query, values)
-        except (sqlite3.Error, ValueError, OverflowError, MemoryError):
-            self.broken = True
 
-    def late(self) -> int:
-        """Whether SQLite is to stop; called by it every :data:`_STEPS` steps."""
-        return int(time.monotonic() > self.deadline)
+def _session(number: int, lines: Iterator[Line]) -> tuple[str, Events]:
+    name = next(lines).data.decode("utf-8", "replace") or NAMELESS
+    return name if number else "", Events(lines)
 
 
 @contextmanager
-def open_database(path: Path, journal: Path | None) -> Iterator[Database]:
-    """Open a copy of a database and of the journal that belongs to it. Raises nothing for what is in them."""
+def open_database(path: Path, journal: Path | None, session: str) -> Iterator[Database]:
+    """Read a database and the journal that belongs to it, ``session`` first. Raises nothing for what is in them."""
     if sum(file.stat().st_size for file in (path, journal) if file) > MAX_FILE_BYTES:
-        yield Database(None, broken=True)
+        yield Database(BytesIO(), cut=True)
         return
     with tempfile.TemporaryDirectory(prefix="uniclaw-") as folder:
         copy = Path(folder) / "sessions.sqlite"
         shutil.copyfile(path, copy)
         if journal:
             shutil.copyfile(journal, f"{copy}-wal")
-        with closing(sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True)) as connection:
-            database = Database(connection)
-            connection.text_factory = bytes
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4 * MAX_LINE_BYTES)
-            connection.set_progress_handler(database.late, _STEPS)
-            for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
-                list(database.rows(f"PRAGMA {pragma}", ()))
-            yield database
+        with (Path(folder) / "events").open("w+b") as output:
+            whole = _read(copy, session, output)
+            output.seek(0)
+            yield Database(output, cut=not whole)
 
 
-def _unpacked(packed: Any) -> bytes:
-    """Return the event behind a compressed value. Raises ValueError for what is none."""
-    if not isinstance(packed, bytes):
-        raise ValueError("neither text nor bytes")
+def _read(copy: Path, session: str, output: BinaryIO) -> bool:
+    """Have a child read a database; return whether it left nothing out."""
+    order = {
+        "session": session, "seconds": int(READ_SECONDS), "memory": READER_BYTES, "output": OUTPUT_BYTES,
+        "line": MAX_LINE_BYTES, "bytes": MAX_BYTES, "rows": MAX_LINES, "sessions": MAX_SESSIONS,
+    }  # fmt: skip
+    command = [
+        sys.executable, "-I", "-S", openclaw_reader.__file__, f"{copy.as_uri()}?mode=ro", json.dumps(order),
+    ]  # fmt: skip
     try:
-        found: bytes = zstd.ZstdDecompressor().decompress(packed, MAX_LINE_BYTES + 1)
-    except zstd.ZstdError as error:
-        raise ValueError("not compressed by zstd") from error
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, timeout=READ_SECONDS,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return the event behind a compressed value, at most one byte more than a line may have. Raises ZstdError."""
+    found: bytes = zstd.ZstdDecompressor().decompress(packed, MAX_LINE_BYTES + 1)
     return found

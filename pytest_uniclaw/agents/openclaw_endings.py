@@ -13,7 +13,11 @@ REASON_CHARACTERS = 300
 
 
 def finish_of(records: Sequence[Record], name: str) -> Finish:
-    """Finished iff the last turn ends with a whole answer of a model that did not fail."""
+    """Finished iff the last turn ends with a whole answer of a model that did not fail.
+
+    Only the session in which the user speaks counts: where it is empty, a sub-agent's last words are no answer.
+    """
+    records = [record for record in records if "agentId" not in record]
     turn = last_turn(records)
     if not turn:
         return Finish(False, f"{name} stored no reply" if records else f"{name} stored no session")

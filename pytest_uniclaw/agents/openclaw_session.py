@@ -44,9 +44,8 @@ def read_sessions(folder: Path, session: str = SESSION) -> tuple[Record, ...]:
     """
     database = nearest(folder, DATABASE)
     if database:
-        with open_database(database, nearest(folder, f"{DATABASE}-wal")) as opened:
-            names = opened.sessions(session)
-            found = [Source("" if name == session else name, opened.events(name)) for name in names]
+        with open_database(database, nearest(folder, f"{DATABASE}-wal"), session) as opened:
+            found = (Source(name, events) for name, events in opened.sessions())
             return _merged(found, "openclaw", database=opened)
     files = _session_files(folder)
     names = sorted(files, key=lambda name: (name != session, name))
@@ -95,7 +94,7 @@ def _merged(
         found = records_from_messages(talk, f"{prefix}-{number}" if number else prefix)
         joined.add(found, source.agent, broken=source.events.broken, cut=source.events.cut)
         size += source.events.size
-    joined.cut += bool(database and database.broken)
+    joined.cut += bool(database and database.cut)
     return joined.records(prefix)
 
 

@@ -8,11 +8,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from pytest_uniclaw.agents.cleaning import parse_line
+from pytest_uniclaw.agents.cleaning import MAX_LINE_MARKS, marks_of, parse_line
 
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes that are read of an agent's session; what follows is cut."""
 MAX_LINES = 200_000
+MAX_MARKS = 1_000_000
+"""Values that are read of an agent's session; what follows is cut."""
 
 
 def nearest(folder: Path, *names: str) -> Path | None:
@@ -53,8 +55,11 @@ class Lines:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         self.cut = len(self.data) > self.most
         data = self.data[: self.data.rfind(b"\n", 0, self.most) + 1] if self.cut else self.data
+        marks = 0
         for number, line in enumerate(BytesIO(data)):
-            if number == MAX_LINES:
+            found = marks_of(line)
+            marks += found if found <= MAX_LINE_MARKS else 0
+            if number == MAX_LINES or marks > MAX_MARKS:
                 self.cut = True
                 return
             if not line.strip():

@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
-from pytest_uniclaw.agents.cleaning import clean, clean_text, parse_line
+from pytest_uniclaw.agents.cleaning import clean, clean_text, no_collection, parse_line, weight
 from pytest_uniclaw.agents.images import is_image, move_images_out, to_jsonl
 from pytest_uniclaw.agents.joining import MAX_RECORDS, was_cut, with_notices
 from pytest_uniclaw.agents.session_file import MAX_BYTES, MAX_LINES, Lines
-from pytest_uniclaw.agents.usage import complete_last_turn, final_answer, tool_usage
+from pytest_uniclaw.agents.usage import final_answer, tool_usage
 
 MODEL_ERROR = "[Assistant reply unavailable due to model error.]"
 """What nanobot stores in place of an answer when the model failed; such a record gets ``stopReason: error``."""
@@ -32,8 +32,6 @@ MAX_ALL_BLOCKS = 200_000
 """Blocks of all records together."""
 MAX_RECORD_TEXT = 4 * 1024 * 1024
 """Characters of the texts of one record; images do not count."""
-NODE_CHARACTERS = 16
-"""What a JSON value weighs in characters beside its text: ``[[],[],…]`` is short on disk and long in memory."""
 CUT = "[the rest of this message was cut]"
 _DATA_URL = re.compile(r"data:image/([a-z0-9.+-]{1,20});base64,", re.IGNORECASE)
 _ENDINGS = {"stop_reason": "stopReason", "error_message": "errorMessage"}
@@ -70,6 +68,8 @@ def records_from_messages(messages: Iterable[Mapping[str, Any]], prefix: str = "
         blocks, cuts = _bounded(_blocks(message, role), min(left, MAX_BLOCKS))
         cut += cuts
         left -= len(blocks)
+        if not blocks and role == "toolResult":
+            blocks = [{"type": "text", "text": ""}]  # answered with nothing is not the same as cut off by a kill
         if blocks:
             records.append(_record(message, role, blocks, f"{prefix}-{len(records):06d}"))
     return with_notices(tuple(records), prefix, cut=cut)
@@ -88,22 +88,6 @@ def _bounded(found: Iterator[Record], most: int) -> tuple[list[Record], int]:
             return [*blocks, {"type": "text", "text": CUT}], 1
         blocks.append(block)
     return blocks, int(any(CUT in (block.get("text"), block.get("arguments", {}).get("_raw")) for block in blocks))
-
-
-def weight(value: Any, most: int) -> int:
-    """Return how many characters a JSON value weighs; the count ends above ``most``."""
-    total, waiting = 0, [value]
-    while waiting and total <= most:
-        item = waiting.pop()
-        total += NODE_CHARACTERS
-        if isinstance(item, str):
-            total += len(item)
-        elif isinstance(item, dict):
-            total += sum(map(len, item))
-            waiting.extend(item.values())
-        elif isinstance(item, list | tuple):
-            waiting.extend(item)
-    return total
 
 
 def _record(message: Mapping[str, Any], role: str, blocks: list[Record], identity: str) -> Record:
@@ -156,7 +140,7 @@ def _block(part: Any) -> Record | None:
     if isinstance(part, str):
         return _text_or_image(part)
     if not isinstance(part, dict):
-        return _json_text(part)
+        return json_text(part)
     if part.get("type") == "image_url":
         source = part.get("image_url")
         url = source.get("url") if isinstance(source, dict) else source
@@ -164,14 +148,15 @@ def _block(part: Any) -> Record | None:
     for key in ("text", "content", "refusal"):
         if isinstance(part.get(key), str):
             return _text_or_image(part[key]) if part[key] else None
-    return _json_text(part)
+    return json_text(part)
 
 
-def _json_text(value: Any) -> Record:
-    """A text block that shows a JSON value, or says that it is too large to be shown."""
+def json_text(value: Any) -> Record:
+    """Return a text block that shows a JSON value, or says that it is too large to be shown."""
     if weight(value, MAX_RECORD_TEXT) > MAX_RECORD_TEXT:
         return {"type": "text", "text": CUT}
-    return {"type": "text", "text": clean_text(json.dumps(clean(value), ensure_ascii=False))}
+    with no_collection():
+        return {"type": "text", "text": clean_text(json.dumps(clean(value), ensure_ascii=False))}
 
 
 def _text_or_image(text: str) -> Record:
@@ -199,10 +184,11 @@ def _tool_call(call: Any) -> Record | None:
     if not isinstance(arguments, dict):
         arguments = {"_raw": raw if isinstance(raw, str) else json.dumps(clean(raw))}
     name, identity = (clean_text(str(value or ""), 200) for value in (function.get("name"), call.get("id")))
-    return {"type": "toolCall", "id": identity, "name": name, "arguments": clean(arguments)}
+    with no_collection():
+        return {"type": "toolCall", "id": identity, "name": name, "arguments": clean(arguments)}
 
 
 __all__ = [
-    "CUT", "MAX_BLOCKS", "MAX_BYTES", "MAX_LINES", "MAX_RECORDS", "MODEL_ERROR", "complete_last_turn", "final_answer",
+    "CUT", "MAX_BLOCKS", "MAX_BYTES", "MAX_LINES", "MAX_RECORDS", "MODEL_ERROR", "final_answer",
     "move_images_out", "normalise_nanobot", "records_from_messages", "to_jsonl", "tool_usage", "was_cut",
 ]  # fmt: skip

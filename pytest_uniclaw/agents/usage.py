@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
@@ -24,9 +24,9 @@ def messages(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def last_turn(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the messages after the last user message."""
+    """Return the messages after the last user message; those of sub-agents are none."""
     turn: list[dict[str, Any]] = []
-    for message in reversed(messages(records)):
+    for message in reversed(messages([record for record in records if "agentId" not in record])):
         if message.get("role") == "user":
             break
         turn.append(message)
@@ -58,43 +58,10 @@ def final_answer(records: Sequence[Record]) -> str:
     return ""
 
 
-def complete_last_turn(own: Sequence[Record], rebuilt: Sequence[Record]) -> tuple[tuple[Record, ...], bool]:
-    """Give a session that lacks its last turn, or the end of it, that turn from a rebuilt conversation.
-
-    A killed agent's own file may be empty, end with the user's message, or lack the calls that were running. Returns
-    the records to use and whether ``rebuilt`` was needed.
-    """
-    if not last_turn(rebuilt) or not _goes_on(last_turn(own), last_turn(rebuilt)):
-        return tuple(own), False
-    if not any(map(_is_user, own)):
-        return tuple(rebuilt), True
-    return (*own[: _after_user(own)], *rebuilt[_after_user(rebuilt) :]), True
-
-
-def _goes_on(own: Sequence[Mapping[str, Any]], rebuilt: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a rebuilt turn begins with the calls of the agent's own, which has no answer yet, and has more."""
-    if not own:
-        return True
-    if own[-1].get("role") == "assistant" and not has_tool_call(dict(own[-1])):
-        return False
-    mine, theirs = _call_ids(own), _call_ids(rebuilt)
-    return len(theirs) > len(mine) and theirs[: len(mine)] == mine
-
-
-def _call_ids(turn: Sequence[Mapping[str, Any]]) -> list[Any]:
-    lists = (content for message in turn if isinstance(content := message.get("content"), list))
-    blocks = (block for blocks in lists for block in blocks if isinstance(block, dict))
-    return [block.get("id") for block in blocks if block.get("type") == "toolCall"]
-
-
-def _after_user(records: Sequence[Record]) -> int:
-    """Return the place behind the last message of the user."""
-    return max((index + 1 for index, record in enumerate(records) if _is_user(record)), default=0)
-
-
-def _is_user(record: Record) -> bool:
-    message = record.get("message")
-    return isinstance(message, dict) and message.get("role") == "user"
+def call_ids(records: Sequence[Record]) -> set[str]:
+    """Return the ids of the tool calls of all agents; a call that sub-agents' sessions repeat counts once."""
+    blocks = (block for message in messages(records) for block in message.get("content") or ())
+    return {str(block.get("id")) for block in blocks if isinstance(block, dict) and block.get("type") == "toolCall"}
 
 
 def tool_usage(records: Sequence[Record]) -> dict[str, Any]:

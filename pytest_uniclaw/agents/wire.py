@@ -1,15 +1,18 @@
 """Messages of the chat wire, as the readers of sessions make them of what each agent keeps; all of it untrusted.
 
-Of each sort of part one more is kept than a record may have blocks: it tells the reader that there were more.
+Of each sort of part one more is kept than a record may have blocks: it tells the reader that there were more. Of each
+part only that is kept which a record will show, so that what is short on disk is not held as long values.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_uniclaw.agents.transcript import MAX_BLOCKS
+from pytest_uniclaw.agents.cleaning import clean, no_collection, weight
+from pytest_uniclaw.agents.transcript import CUT, MAX_BLOCKS, MAX_RECORD_TEXT, json_text
 from pytest_uniclaw.models.chat import Json
 
 KEPT = MAX_BLOCKS + 1
@@ -27,7 +30,7 @@ class Answer:
 
     def say(self, parts: Sequence[Any]) -> None:
         """Add parts of the content."""
-        self.texts += parts[: KEPT - len(self.texts)]
+        self.texts += map(slim, parts[: KEPT - len(self.texts)])
 
     def think(self, words: Sequence[str]) -> None:
         """Add reasoning."""
@@ -49,13 +52,31 @@ class Answer:
 
 
 def tool_call(identity: Any, name: Any, arguments: Any) -> Json:
-    """Return a call of a tool, as an answer holds it."""
+    """Return a call of a tool, as an answer holds it: what is no text is JSON, for that weighs least."""
+    if isinstance(arguments, dict | list):
+        small = weight(arguments, MAX_RECORD_TEXT) <= MAX_RECORD_TEXT
+        with no_collection():
+            arguments = json.dumps(clean(arguments), ensure_ascii=False) if small else CUT
     return {"id": identity, "function": {"name": name, "arguments": arguments}}
 
 
 def tool_result(identity: str, name: str, content: Any) -> Json:
     """Return the message that holds a call's result."""
-    return {"role": "tool", "tool_call_id": identity, "name": name, "content": content}
+    kept = [slim(part) for part in content[:KEPT]] if isinstance(content, list) else slim(content)
+    return {"role": "tool", "tool_call_id": identity, "name": name, "content": kept}
+
+
+def slim(part: Any) -> Any:
+    """Return of a part of a content what a record will show."""
+    if isinstance(part, list):
+        return json_text(part)
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") == "image_url":
+        source = part.get("image_url")
+        return {"type": "image_url", "image_url": source.get("url") if isinstance(source, dict) else source}
+    shown = next((part[key] for key in ("text", "content", "refusal") if isinstance(part.get(key), str)), None)
+    return json_text(part) if shown is None else {"type": "text", "text": shown}
 
 
 def image(kind: Any, data: Any) -> Json:
@@ -70,7 +91,8 @@ def listed(content: Any) -> list[Any]:
 
 def blocks_of(content: Any) -> list[Json]:
     """Return the JSON objects among the parts that are kept; what is no list has none."""
-    return [part for part in listed(content) if isinstance(part, dict)] if isinstance(content, list) else []
+    parts = [part for part in listed(content) if isinstance(part, dict)] if isinstance(content, list) else []
+    return [slim(part) if part.get("type") == "text" else part for part in parts]
 
 
 def kind_of(value: Any) -> str:

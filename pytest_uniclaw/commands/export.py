@@ -60,9 +60,18 @@ def _trajectory(directory: Path, attempt: Attempt) -> dict[str, Any] | None:
     """Return the trajectory of the newest turn that has a transcript: each holds the conversation so far."""
     for turn in reversed(attempt.turns):
         evidence = Evidence(directory / turn.directory / "evidence")
-        if found := trajectory(attempt, tuple(evidence.records()), f"{turn.directory}/evidence/"):
+        images = dict(_images(evidence.folder, f"{turn.directory}/evidence"))
+        if found := trajectory(attempt, tuple(evidence.records()), images):
             return found
     return None
+
+
+def _images(folder: Path, shown: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each image of the evidence and its path in the attempt's folder."""
+    for path in folder.glob("inline_images/*"):
+        if path.is_file() and not path.is_symlink():
+            name = path.relative_to(folder).as_posix()
+            yield name, f"{shown}/{name}"
 
 
 __all__ = ["FILE", "add", "run"]

@@ -45,7 +45,7 @@ class Evidence:
     def records(self) -> list[dict[str, Any]]:
         """Return the normalised transcript."""
         path = self.folder / "transcript.jsonl"
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line] if path.is_file() else []
+        return [json.loads(line) for line in path.read_bytes().splitlines() if line] if path.is_file() else []
 
     def of_turn(self, number: int) -> Evidence:
         """Return the evidence of another turn of the same attempt (``turns/<n>/evidence``), which need not exist."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from pytest_uniclaw.agents.base import Record
 from pytest_uniclaw.judge.base import Case
+from pytest_uniclaw.judge.visible import indented
 from pytest_uniclaw.package import HiddenFolder, Reader, open_hidden
 from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.sandbox.base import MIB, Workspace, WorkspaceJob
@@ -76,11 +77,11 @@ def plain_path(path: str) -> str:
 
 
 def conversation(records: Sequence[Record]) -> str:
-    """Return the transcript as text: a heading for each message, then its blocks as they are."""
+    """Return the transcript as text: a heading for each message, then its blocks; only headings begin at the margin."""
     parts = []
     for number, message in enumerate(messages_of(records), 1):
         parts.append(f"## {number} {message.get('role')}\n")
-        parts += [f"{text}\n" for _, text in blocks_of(message)]
+        parts += [f"{indented(text)}\n" for _, text in blocks_of(message)]
     return "\n".join(parts)
 
 

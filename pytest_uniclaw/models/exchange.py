@@ -111,15 +111,21 @@ def _row_line(head: Json, got: Got) -> bytes:
     return begin + f',"chunks":{chunks},'.encode("utf-8", "backslashreplace") + end
 
 
-def rebuild_messages(log: Path) -> list[Json]:
-    """The chat messages of the attempt's main conversation, with the last answer, as far as it came.
+def log_end(log: Path) -> int:
+    """Where a log ends now, in bytes: what is recorded from here on stands behind it. 0 for a log that has no row."""
+    path = log / "exchanges.jsonl"
+    return path.stat().st_size if path.is_file() else 0
+
+
+def rebuild_messages(log: Path, start: int = 0) -> list[Json]:
+    """The chat messages of the main conversation since ``start`` (:func:`log_end`), with the last answer as it came.
 
     The main conversation is the request with most messages, the latest one among equals: agents hold shorter side
     conversations (titles, memory, sub-agents). A message whose blob was lost is left out, and so is what an agent wrote
     in the user's name. An empty list when the log holds no exchange; raises nothing on a log that a kill or a full disk
     cut short.
     """
-    rows = [row for row in read_rows(log) if row.get("messages")]
+    rows = [row for row in read_rows(log, start) if row.get("messages")]
     if not rows:
         return []
     row = max(enumerate(rows), key=lambda pair: (len(pair[1]["messages"]), pair[0]))[1]
@@ -130,13 +136,23 @@ def rebuild_messages(log: Path) -> list[Json]:
     return [*messages, answer] if answer else messages
 
 
-def read_rows(log: Path) -> list[Json]:
-    """The rows of a log in the order in which the calls ended, without lines that a kill or a full disk cut short."""
+def count_calls(log: Path) -> int:
+    """How many calls of tools the model made by a log, repeated answers included."""
+    answers = (_answer(row) for row in read_rows(log))
+    lists = (answer.get("tool_calls") for answer in answers if answer)
+    return sum(len(calls) for calls in lists if isinstance(calls, list))
+
+
+def read_rows(log: Path, start: int = 0) -> list[Json]:
+    """The rows of a log since ``start`` in the order in which the calls ended.
+
+    Lines that a kill or a full disk cut short are left out.
+    """
     path = log / "exchanges.jsonl"
     if not path.is_file():
         return []
     rows = []
-    for line in path.read_bytes().splitlines():
+    for line in path.read_bytes()[start:].splitlines():
         try:
             row = json.loads(line)
         except ValueError:

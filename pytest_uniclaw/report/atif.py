@@ -17,14 +17,15 @@ VERSION = "ATIF-v1.7"
 Json = dict[str, Any]
 Record = Mapping[str, Any]
 _IMAGE = re.compile(r"\[image: (inline_images/[0-9a-f]{16}\.(png|jpg|gif|webp))\]")
+NO_IMAGES: Mapping[str, str] = {}
 _MEDIA = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
 
 
-def trajectory(attempt: Attempt, records: Sequence[Record], images: str = "") -> Json | None:
+def trajectory(attempt: Attempt, records: Sequence[Record], images: Mapping[str, str] = NO_IMAGES) -> Json | None:
     """Return the trajectory, or None for an attempt without a conversation.
 
-    ``records`` are normalised transcript records of the whole attempt; ``images`` is what stands before the path of an
-    image, ending with ``/``.
+    ``records`` are normalised transcript records of the whole attempt; ``images`` maps the names of the images
+    that there are, ``inline_images/<hash>.<ext>``, to their paths: a text that names another one is just a text.
     """
     own, others = _by_agent(records)
     steps = list(_steps(own, images))
@@ -55,7 +56,7 @@ def _by_agent(records: Iterable[Record]) -> tuple[list[Record], dict[str, list[R
     return own, others
 
 
-def _steps(records: Iterable[Record], images: str) -> Iterator[Json]:
+def _steps(records: Iterable[Record], images: Mapping[str, str]) -> Iterator[Json]:
     """Yield the steps; what a tool returned belongs to the last answer before it."""
     step: Json = {}
     number = 0
@@ -73,7 +74,7 @@ def _steps(records: Iterable[Record], images: str) -> Iterator[Json]:
         yield step
 
 
-def _said(message: Mapping[str, Any], images: str) -> Json:
+def _said(message: Mapping[str, Any], images: Mapping[str, str]) -> Json:
     blocks = _blocks(message)
     text = _content(blocks, images)
     if message.get("role") == "user":
@@ -94,7 +95,7 @@ def _call(block: Mapping[str, Any]) -> Json:
     }  # fmt: skip
 
 
-def _observe(step: Json, message: Mapping[str, Any], images: str) -> None:
+def _observe(step: Json, message: Mapping[str, Any], images: Mapping[str, str]) -> None:
     """Add a tool's result to the step whose call it answers; one that answers no call of the step names none."""
     answered = str(message.get("toolCallId", ""))
     known = answered in {call["tool_call_id"] for call in step.get("tool_calls", ())}
@@ -108,7 +109,7 @@ def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _content(blocks: Iterable[Mapping[str, Any]], images: str) -> str | list[Json]:
+def _content(blocks: Iterable[Mapping[str, Any]], images: Mapping[str, str]) -> str | list[Json]:
     """Return the text of blocks, or text and images as parts where there are images."""
     parts = [_part(str(block.get("text", "")), images) for block in blocks if block.get("type") == "text"]
     if all(part["type"] == "text" for part in parts):
@@ -116,25 +117,25 @@ def _content(blocks: Iterable[Mapping[str, Any]], images: str) -> str | list[Jso
     return parts
 
 
-def _part(text: str, images: str) -> Json:
+def _part(text: str, images: Mapping[str, str]) -> Json:
     image = _IMAGE.fullmatch(text)
-    if image is None:
+    if image is None or image[1] not in images:
         return {"type": "text", "text": text}
-    return {"type": "image", "source": {"media_type": _MEDIA[image[2]], "path": images + image[1]}}
+    return {"type": "image", "source": {"media_type": _MEDIA[image[2]], "path": images[image[1]]}}
 
 
 def _time(record: Record) -> Json:
     """Return the time of a record, nothing where it has none that ISO 8601 knows."""
     text = str(record.get("timestamp") or "")
     try:
-        datetime.fromisoformat(text)
+        return {"timestamp": datetime.fromisoformat(text).isoformat()}
     except ValueError:
         return {}
-    return {"timestamp": text}
 
 
 def _release(attempt: Attempt) -> str:
-    return attempt.digests.get("agent", "").rpartition("@")[2] or "unknown"
+    """Return the agent's release; behind it, parted by a blank, may stand a digest of its table."""
+    return attempt.digests.get("agent", "").rpartition("@")[2].partition(" ")[0] or "unknown"
 
 
 def _metrics(usage: Sequence[Usage], steps: int) -> Json:

@@ -45,6 +45,7 @@ from pytest_uniclaw.sandbox.exec import follow, prepare, started
 from pytest_uniclaw.sandbox.fetch import fetch
 from pytest_uniclaw.sandbox.freeze import Sweeper, frozen
 from pytest_uniclaw.sandbox.grading import run_job
+from pytest_uniclaw.sandbox.image_spec import IMAGE_LABEL, image_tag
 from pytest_uniclaw.sandbox.stream import HeadAndTail
 from pytest_uniclaw.sandbox.turn import run_turn
 from pytest_uniclaw.sandbox.workspace import DockerWorkspace, start_workspace
@@ -92,7 +93,7 @@ class DockerSandbox:
         bounded = ["/usr/bin/timeout", "-k", "2", f"{seconds:.3f}", *command]
         last = began + seconds + HOST_GRACE_SECONDS
         output = HeadAndTail()
-        prepared = prepare(self.container, bounded, user=number, cwd=folder, environment=variables)
+        prepared = prepare(self.container, bounded, user=number, cwd=folder, environment=variables, guarded=True)
         with started(prepared) as running:
             tick = min(RUN_TICK_SECONDS, seconds)
             ending = follow(running, output.write, lambda now, _: Ending.DEADLINE if now > last else None, tick)
@@ -202,16 +203,21 @@ class DockerProvider:
             yield DockerWorkspace(container, job)
 
     def check(self, images: Sequence[str]) -> None:
-        """Raise SettingsError, with the remedy, when there is no engine or an image is missing."""
+        """Raise SettingsError, with the remedy: no engine, an image is missing, or one is not built on ours."""
         try:
             with connected(self.base_url) as api:
-                missing = [image for image in images if not has_image(api, image)]
+                labels = {image: image_labels(api, image) for image in images}
         except EngineError as error:
             raise SettingsError(f"{error}\n  fix: start Docker, or see `uniclaw doctor`") from error
-        if missing:
+        if missing := [image for image, found in labels.items() if found is None]:
             ours = [image for image in missing if ":" not in image and "/" not in image]
             way = f"run `uniclaw images build {' '.join(ours)}`" if ours else "build it, or pull it"
             raise SettingsError(f"missing image(s): {', '.join(missing)}\n  fix: {way}")
+        if strange := [image for image, found in labels.items() if IMAGE_LABEL not in (found or {})]:
+            raise SettingsError(
+                f"image(s) not built on ours: {', '.join(strange)}; PID 1 of a sandbox and its tools are in ours\n"
+                f"  fix: build with FROM $(uniclaw images tag runtime), which is {image_tag('runtime')} now"
+            )
 
     def digest(self, image: str) -> str:
         """Return the engine's content address of an image. Raises EngineError."""
@@ -220,16 +226,16 @@ class DockerProvider:
             return str(image_record(api, reference)["Id"])
 
 
-def has_image(api: APIClient, image: str) -> bool:
-    """Tell whether the engine has an image. Raises EngineError."""
+def image_labels(api: APIClient, image: str) -> dict[str, str] | None:
+    """Return an image's labels, its ancestors' included; None where the engine lacks the image. Raises EngineError."""
     reference = image_reference(image)
     try:
-        image_record(api, reference)
+        record = image_record(api, reference)
     except failures() as error:
         if is_missing(error):
-            return False
+            return None
         raise EngineError(f"the container engine does not answer: {error}") from error
-    return True
+    return (record.get("Config") or {}).get("Labels") or {}
 
 
 def image_record(api: APIClient, reference: str) -> dict[str, Any]:

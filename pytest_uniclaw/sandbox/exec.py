@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.sandbox.engine import Container, address, failures
-from pytest_uniclaw.sandbox.stream import MARK_VARIABLE, Ended, Frames
+from pytest_uniclaw.sandbox.stream import MARK_VARIABLE, Ended, Frames, switched
 
 RECEIVE_BYTES = 65536
 HEARTBEAT_SECONDS = 5.0
@@ -21,6 +21,7 @@ HEARTBEAT_SECONDS = 5.0
 THAW_SECONDS = 5.0
 """How long the engine may take to notice that a container was thawed."""
 SETTLE_SECONDS = 10.0
+ROOT = "0:0"
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,19 @@ class Command:
 
 def prepare(
     container: Container, command: Sequence[str], *, user: str, cwd: str, environment: Mapping[str, str],
-    stdin: bool = False,
+    stdin: bool = False, guarded: bool = False,
 ) -> Command:
     """Define a command; the values of its environment are seen by it alone, not by who inspects the container.
 
-    With ``stdin`` its standard input is what :meth:`Running.send` sends, which never ends.
+    With ``stdin`` its standard input is what :meth:`Running.send` sends, which never ends. With ``guarded`` no other
+    account than root can forge its end; the container's root must be able to switch accounts. ``user`` is uid:gid.
     """
     ended = Ended()
+    if guarded and user != ROOT:
+        command, environment = switched(command, environment, user.partition(":")[0])
+        user = ROOT
     variables = {**environment, MARK_VARIABLE: ended.mark}
-    return Command(container, define(container, ended.wrap(list(command)), user, cwd, variables, stdin), ended)
+    return Command(container, define(container, ended.wrap(command), user, cwd, variables, stdin), ended)
 
 
 def define(

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pytest_uniclaw.attempt import Manifest, Refusal
@@ -16,8 +16,16 @@ from pytest_uniclaw.sandbox.base import MIB, CollectLimits
 from pytest_uniclaw.sandbox.collect import extract
 from pytest_uniclaw.sandbox.engine import Container, address, failures
 
-SYMLINK_BIT = 1 << 27
+FOLDER_BIT, SYMLINK_BIT = 1 << 31, 1 << 27
 """The engine reports modes as Go's ``os.FileMode``."""
+
+
+class Blocked(Exception):
+    """What stands in a path is no folder and leads to none, so that nothing can lie behind it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.refusal = Refusal(path=path, reason="no folder")
 
 
 def fetch(
@@ -27,16 +35,20 @@ def fetch(
     """Bring one folder or file out; ``end`` is the monotonic time at which that must be over.
 
     ``replaceable`` are the folders above it that the executor could have swapped: behind a link nothing is read.
+    A file, a FIFO or a loop of links in the place of a folder above is refused likewise, whoever put it there.
 
     Raises:
         EngineError: the engine does not answer.
         SandboxLost: the container is gone.
         InfraError: the host could not write.
     """
-    for above in replaceable:
-        if is_link(container, above):
-            return Manifest(refused=(Refusal(path=above, reason="symbolic link"),), refused_total=1)
-    response = request(container, "get", path)
+    try:
+        for above in replaceable:
+            if is_link(container, above):
+                return Manifest(refused=(Refusal(path=above, reason="symbolic link"),), refused_total=1)
+        response = request(container, "get", path)
+    except Blocked as blocked:
+        return Manifest(refused=(blocked.refusal,), refused_total=1)
     if response is None:
         return Manifest()
     try:
@@ -49,27 +61,52 @@ def fetch(
 
 
 def is_link(container: Container, path: str) -> bool:
-    """Tell whether a path in the container is a symbolic link."""
+    """Tell whether a path in the container is a symbolic link. Raises Blocked."""
     response = request(container, "head", path)
-    if response is None:
-        return False
-    described = json.loads(base64.b64decode(response.headers["X-Docker-Container-Path-Stat"]))
-    return bool(described["mode"] & SYMLINK_BIT)
+    return response is not None and bool(mode_of(response) & SYMLINK_BIT)
+
+
+def mode_of(response: Any) -> int:
+    """Return the mode that a description tells."""
+    return int(json.loads(base64.b64decode(response.headers["X-Docker-Container-Path-Stat"]))["mode"])
 
 
 def request(container: Container, method: str, path: str) -> Any:
-    """Ask for a path's archive (``get``) or description (``head``); None when there is no such path."""
-    api = container.api
+    """Ask for a path's archive (``get``) or description (``head``); None when there is no such path. Raises Blocked."""
     with container.calls(f"read {path}"):
-        response = api.request(
-            method, address(api, f"/containers/{container.name}/archive"), params={"path": path}, stream=True,
-            timeout=api.timeout,
-        )
+        response = ask(container, method, path)
+        if response.ok:
+            return response
+        response.close()
         if response.status_code == 404 and container.state() is not None:
-            response.close()
             return None
-        api._raise_for_status(response)  # type: ignore[attr-defined]
-    return response
+        found = obstacle(container, path)
+        if found is None:
+            container.api._raise_for_status(response)  # type: ignore[attr-defined]
+    raise Blocked(found or path)
+
+
+def ask(container: Container, method: str, path: str) -> Any:
+    """Return the engine's answer, whatever it is."""
+    api = container.api
+    where = address(api, f"/containers/{container.name}/archive")
+    return api.request(method, where, params={"path": path}, stream=True, timeout=api.timeout)
+
+
+def obstacle(container: Container, path: str) -> str | None:
+    """Return the first part of a path that the engine cannot go through; None when the path is not what fails.
+
+    The engine has one status for that and for its own faults. So it is asked for each folder from the top: one that
+    can describe the container's first folder works, and what it then fails at is in the container.
+    """
+    for part in [*(str(parent) for parent in reversed(PurePosixPath(path).parents)), path]:
+        with ask(container, "head", part) as described:
+            if not described.ok:
+                return part if part != "/" and described.status_code != 404 else None
+            mode = mode_of(described)
+        if part != path and not mode & (FOLDER_BIT | SYMLINK_BIT):
+            return part
+    return None
 
 
 def chunks(container: Container, response: Any) -> Iterator[bytes]:

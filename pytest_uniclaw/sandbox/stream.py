@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_uniclaw.sandbox.base import MIB
@@ -17,6 +19,14 @@ exec 2>/dev/null; mark=${MARK_VARIABLE}; unset {MARK_VARIABLE}
 printf '\\n%s %d\\n' "$mark" "$?"
 """
 """The shell's own remarks ("Killed") are dropped; the command's stderr joins its stdout, in order."""
+SWITCH = """
+/usr/bin/chown "$1" /proc/self/fd/1 2>/dev/null
+account=$1; shift
+exec /usr/bin/setpriv --reuid="$account" --regid="$account" --clear-groups --inh-caps=-all "$@"
+"""
+"""The output becomes the account's own, so that it may open ``/dev/stdout``."""
+VALUE_VARIABLE = "UNICLAW_VALUE_"
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass
@@ -71,35 +81,56 @@ class Frames:
         return bytes(out)
 
 
+def switched(command: Sequence[str], environment: Mapping[str, str], account: str) -> tuple[list[str], dict[str, str]]:
+    """Return a command and an environment for root that run ``command`` as ``account``, a uid and gid in decimal.
+
+    What the account wants in its environment (a library to load first) must not act on root's programs: each value
+    comes under a name that means nothing and gets its own when the account has been switched.
+    """
+    names = [name for name in environment if NAME.fullmatch(name)]
+    variables = {name: value for name, value in environment.items() if name not in names}
+    variables |= {f"{VALUE_VARIABLE}{n}": environment[name] for n, name in enumerate(names)}
+    own = "".join(f'export {name}="${VALUE_VARIABLE}{n}"; unset {VALUE_VARIABLE}{n}\n' for n, name in enumerate(names))
+    return ["/bin/sh", "-c", SWITCH, "sh", account, "/bin/sh", "-c", f'{own}exec "$@"', "sh", *command], variables
+
+
 class Ended:
     """Finds the line by which a wrapped command says that it ended and how.
 
     The engine closes a stream only two seconds after the command when something it started still holds its output,
-    and then delays the next command's end as well. The line comes at once. It starts with a mark of this command
-    alone, which the command itself does not see in its environment. Forging it would only end its own output early.
+    and then delays the next command's end as well; until then it does not tell the exit status either. The line comes
+    at once. It starts with a mark of this command alone, which stands in the wrapping shell's first environment.
+
+    That shell is root's where the command is an unprivileged executor's (:func:`switched`), so the executor cannot
+    read it. A root executor can, and write the line itself: that ends its own turn with a status of its choice while
+    its processes live on, which it could have by leaving them in the background and exiting with that status.
     """
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(16)
         self.needle = f"\n{self.mark} ".encode()
+        self.line = re.compile(re.escape(self.needle) + rb"([0-9]{1,3})\n")
+        self.begun = re.compile(re.escape(self.needle) + rb"[0-9]{0,3}")
         self.held = b""
         self.code: int | None = None
 
-    def wrap(self, command: list[str]) -> list[str]:
+    def wrap(self, command: Sequence[str]) -> list[str]:
         """Return the command to run instead; it needs the mark in :data:`MARK_VARIABLE`."""
         return ["/bin/sh", "-c", WRAPPER, "sh", *command]
 
     def feed(self, data: bytes) -> bytes:
-        """Return the output that is surely the command's own; sets ``code`` once the line is complete."""
+        """Return the output that is surely the command's own; sets ``code`` once the line is complete.
+
+        A line with the mark whose number is no exit status (0 to 255) is output.
+        """
         text = self.held + data
-        at = text.find(self.needle)
-        if at >= 0:
-            number, newline, _ = text[at + len(self.needle):].partition(b"\n")
-            self.code = int(number) if newline and number.isdigit() else None
-            self.held = b"" if newline else text[at:]
-            return text[:at]
-        start = text.rfind(b"\n", max(len(text) - len(self.needle), 0))
-        self.held = text[start:] if start >= 0 and self.needle.startswith(text[start:]) else b""
+        for found in self.line.finditer(text):
+            if int(found[1]) <= 255:
+                self.code, self.held = int(found[1]), b""
+                return text[:found.start()]
+        start = text.rfind(b"\n", max(len(text) - len(self.needle) - 3, 0))
+        last = text[start:] if start >= 0 else b""
+        self.held = last if self.needle.startswith(last) or self.begun.fullmatch(last) else b""
         return text[:len(text) - len(self.held)]
 
     def rest(self) -> bytes:

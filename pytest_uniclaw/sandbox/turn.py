@@ -85,7 +85,7 @@ def run_turn(
         EngineError: the engine does not answer.
     """
     before = pulse().waited
-    prepared = prepare(container, command, user=user, cwd=cwd, environment=environment)
+    prepared = prepare(container, command, user=user, cwd=cwd, environment=environment, guarded=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("wb", buffering=0) as file, started(prepared) as running:
