@@ -151,6 +151,11 @@ def test_a_lost_sandbox_leaves_what_was_read_before() -> None:
     assert turns.take(2, "two", (), told(first, second)) == (records, used), "taken again, it stands once"
 
 
+def test_a_call_that_was_not_answered_rebuilds_nothing() -> None:
+    asked = told(turn("one"))
+    assert Turns().take(1, "one", (), asked) == (asked, False)
+
+
 def test_an_agent_that_tells_nothing_has_an_empty_transcript() -> None:
     turns = Turns()
     assert turns.take(1, "one", (), ()) == ((), False)

@@ -74,7 +74,7 @@ class Turns:
             mended, used = (*mended, Mended(len(own.turns) - 1, (mine[0], *theirs[1:]), absent=False)), True
         elif not mine and (theirs or own.turns or mended):
             turn = theirs or records_from_messages([{"role": "user", "content": message}], f"turn-{number}")
-            mended, used = (*mended, Mended(len(own.turns), turn, absent=True)), bool(theirs)
+            mended, used = (*mended, Mended(len(own.turns), turn, absent=True)), len(messages(theirs)) > 1
         self.known = Known((*own.head, *(record for turn in own.turns for record in turn), *own.notices), mended)
         woven = (record for turn in _woven(own.turns, mended) for record in turn)
         return (*own.head, *woven, *own.notices), used
