@@ -8,7 +8,7 @@ stays mended when later turns are read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_uniclaw.agents.base import Record
@@ -51,7 +51,7 @@ class Turns:
 
     number: int = 0
     known: Known = Known()
-    before: Known = field(default_factory=Known)
+    before: Known = Known()
 
     def take(
         self, number: int, message: str, session: Sequence[Record], rebuilt: Sequence[Record]
