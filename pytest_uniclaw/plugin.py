@@ -14,7 +14,7 @@ from pytest_uniclaw.controller import Controller
 from pytest_uniclaw.outcome import RECORD, clean_report, shape_report
 from pytest_uniclaw.report.record import crashed_record
 from pytest_uniclaw.selection import selected_item
-from pytest_uniclaw.session import interrupt_once, overspent, redactor_of, watch_controller
+from pytest_uniclaw.session import interrupt_once, redactor_of, stop_reason, watch_controller
 from pytest_uniclaw.terminal import header, set_up
 
 agent = fixtures.agent
@@ -70,8 +70,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """End the session once its money is spent, in each worker: what did not run is selected and not judged."""
-    if isinstance(item, collection.TaskItem) and (why := overspent(item.config)):
+    """End the session once no item can be judged any more, in each worker: what did not run is selected, not judged."""
+    if isinstance(item, collection.TaskItem) and (why := stop_reason(item.config)):
         item.session.shouldstop = why
 
 

@@ -117,11 +117,15 @@ def _context(settings: Settings, name: RunName, worker: str) -> RunContext:
     )  # fmt: skip
 
 
-def overspent(config: pytest.Config) -> str:
-    """Say that the session's money is spent, in words; empty while it is not, or when the gateway cannot tell."""
-    cap = load_settings(config).max_cost
-    gateway = run_info(config).gateway if cap is not None else None
-    if cap is None or gateway is None:
+def stop_reason(config: pytest.Config) -> str:
+    """Say in words why no further item can be judged: models out of reach, or money spent; empty while one can."""
+    run, cap = run_info(config), load_settings(config).max_cost
+    gateway = run.gateway
+    if gateway is None:
+        return ""
+    if lost := gateway.lost():
+        return f"{lost}; its log: {run.directory / 'models' / 'gateway.log'}"
+    if cap is None:
         return ""
     with suppress(InfraError):
         spend = Gateway(gateway).spend()

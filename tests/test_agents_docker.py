@@ -41,9 +41,9 @@ MADE, RESULTS = "naïve 表格 🐙", "/tmp_workspace/results"
 TALK = f"""
 turns:
   - - think: First look.
-    - shell: "cat ~/skills/tables/SKILL.md; id -un"
-    - shell: "mkdir -p {RESULTS}; printf '{MADE}' | tee {RESULTS}/表.txt"
-    - shell: "echo broken >&2; exit 3"
+    - shell: "cat ~/skills/tables/SKILL.md; id -un; heard"
+    - shell: "mkdir -p {RESULTS}; printf '{MADE}' | tee {RESULTS}/表.txt; heard"
+    - shell: "echo broken >&2; heard 2; exit 3"
     - call: {{name: no_such_tool, arguments: {{a: 1}}}}
     - say: "Turn {{turn}}: done."
   - - say: "Turn {{turn}} remembers."
@@ -176,13 +176,14 @@ def test_a_second_attempt_knows_nothing_of_the_first(
     talk: Talk, gateway: GatewayProcess, tmp_path: Path, agent: str
 ) -> None:
     """The first attempt's container still runs beside it."""
-    script = f"turns: [[{{shell: 'ls -a {RESULTS}'}}, {{say: 'Turn {{turn}}, anew.'}}]]"
+    script = f"turns: [[{{shell: 'ls -a {RESULTS}; heard'}}, {{say: 'Turn {{turn}}, anew.'}}]]"
     with seated(gateway, tmp_path, agent, script) as seat:
         played = seat.turn(1, "Begin.")
         assert played.finish.finished, (played.finish, played.completed.output[-1000:])
         assert final_answer(played.records) == "Turn 1, anew."
         assert [user for user in played.users if "Begin." in user] == played.users
         assert "表.txt" in talk.seat.run("ls", RESULTS)
+        assert ".." in played.outputs[0]
         assert "表.txt" not in played.outputs[0]
         assert not seat.told(SECOND)
 

@@ -27,7 +27,7 @@ def test_its_shell_sees_a_tasks_values_and_no_key(gateway: GatewayProcess, tmp_p
     script = f"""
 turns:
   - - think: First look.
-    - shell: "{LOOK_ROUND}"
+    - shell: "{LOOK_ROUND}; heard"
     - calls: [{{shell: "echo one"}}, {{shell: "echo two"}}]
     - say: done
 """

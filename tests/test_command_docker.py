@@ -36,8 +36,10 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 SCRIPT = """
 turns:
   - - think: First look.
-    - shell: "mkdir -p results; cat SKILLS/tables/SKILL.md > results/skill.txt; id -un; pwd; echo $MAIL_TOKEN"
-    - calls: [{shell: "printf 'naïve 表格 🐙' | tee results/表.txt"}, {shell: "echo broken >&2; exit 3"}]
+    - shell: "mkdir -p results; cat SKILLS/tables/SKILL.md > results/skill.txt; id -un; pwd; echo $MAIL_TOKEN; heard"
+    - calls:
+        - shell: "printf 'naïve 表格 🐙' | tee results/表.txt; heard"
+        - shell: "echo broken >&2; heard 2; exit 3"
     - call: {name: no_such_tool, arguments: {a: 1}}
     - raw_call: {name: SHELL, arguments: '{"command": "echo oops'}
     - say: "Turn {turn} is done."
@@ -122,13 +124,14 @@ turns:
 def test_no_key_is_inside_nor_the_virtual_one_in_an_environment(
     gateway: GatewayProcess, tmp_path: Path, agent: CommandAgent
 ) -> None:
-    script = f"turns: [[{{shell: '{LOOK_ROUND}'}}, {{say: done}}]]"
+    script = f"turns: [[{{shell: '{LOOK_ROUND}; heard'}}, {{say: done}}]]"
     with seated(gateway, tmp_path, agent, script) as seat:
         played = seat.turn(1, "Go.")
         secret = next(path for path in agent.table.files)
         assert seat.run("stat", "-c", "%a %U", secret.replace("~", "/home/agent")) == "600 agent\n"
         assert not seat.holds(REAL_KEY, "/home", "/root", "/tmp", "/opt", "/run")
         (said,) = played.outputs
+        assert "PATH=" in said
         for text in (said, json.dumps(seat.container.state())):
             assert REAL_KEY not in text
             assert "uck-" not in text, "not even the virtual key is in an environment or a command line"
@@ -179,7 +182,7 @@ turns:
 def test_the_documented_agent_keeps_its_session(gateway: GatewayProcess, tmp_path: Path) -> None:
     script = """
 turns:
-  - - calls: [{shell: "printf '表格' | tee results.txt"}, {shell: "echo broken >&2; exit 3"}]
+  - - calls: [{shell: "printf '表格' | tee results.txt; heard"}, {shell: "echo broken >&2; heard 2; exit 3"}]
     - say: "Turn {turn}: {last_tool_output}"
   - - fail: {status: 500, type: server_error, message: broken}
   - - say: "Turn {turn} remembers."

@@ -38,7 +38,7 @@ case $(basename $PWD):$state in
     workspace-taizi:Done) echo "The report is in results." ;;
 esac 2>&1 | tail -n 1
 """
-TURNS = ", ".join(["[{shell: 'sh /tmp_workspace/parts.sh'}, {say: '{last_tool_output}'}]"] * 3)
+TURNS = ", ".join(["[{shell: 'sh /tmp_workspace/parts.sh; heard'}, {say: '{last_tool_output}'}]"] * 3)
 
 
 @pytest.fixture(scope="module")

@@ -72,6 +72,17 @@ def test_the_environment_is_read_in_settings_alone(path):
             assert not (isinstance(node.value, ast.Name) and node.value.id == "os"), f"{path.name}:{node.lineno}"
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_temporary_folder_belongs_to_a_run_or_lies_in_a_given_folder(path):
+    """The reaper finds what bears the run's prefix; set-up, which is no run, is excepted."""
+    if path.relative_to(PACKAGE) == Path("sandbox", "base_image.py"):
+        return
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("TemporaryDirectory", "mkdtemp", "mkstemp")):
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            assert "dir" in given or given.get("prefix", "").startswith("scratch_prefix("), ast.unparse(node)
+
+
 def test_every_module_has_a_layer():
     assert {part_of(path) for path in MODULES} <= set(RANKS)
 

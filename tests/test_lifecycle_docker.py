@@ -226,6 +226,27 @@ def test_a_worker_that_exits_costs_its_item_only(tmp_path: Path, engine: docker.
     assert "task_101_01_sleeper" in (suite.root / "report.html").read_text("utf-8")
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_session_ends_with_its_gateway(workers: int, tmp_path: Path, engine: docker.DockerClient) -> None:
+    suite = Suite.make(tmp_path / "suite")
+    names = [f"{number:02}_hanger" for number in range(1, 6)]
+    for name in names:
+        suite.add(name, script=HANG, agent_sys="nanobot", timeout_seconds=900, max_total_seconds=900)
+    session = start(suite.root, "-n", str(workers), "--model=script", "--uniclaw-infra-retries=0")
+    session.wait_for_turns(names[0])
+    tree = process_tree(session.process.pid)
+    (gateway,) = [pid for (pid, _), command in tree.items() if "pytest_uniclaw.models" in command]
+    os.kill(gateway, signal.SIGKILL)
+    session.finish()
+    ran = len(session.cases)
+    assert session.code == pytest.ExitCode.INTERRUPTED, session.output
+    assert "the model gateway has ended (Connection refused); its log: " in session.output
+    assert {case.status for case in session.cases.values()} == {"infra_error"}
+    assert 1 <= ran < len(names)
+    assert f"NOT RUN: {len(names) - ran} of {len(names)}" in session.output
+    expect_nothing(Running(session, tree, time.monotonic()), engine)
+
+
 def of_sleeper(engine: docker.DockerClient, session: Session) -> list[object]:
     listed = engine.api.containers(all=True, filters={"label": f"uniclaw.run={session.run.name}"})
     return [c for c in listed if "sleeper" in c["Labels"]["uniclaw.attempt"]]

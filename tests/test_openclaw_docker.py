@@ -24,8 +24,10 @@ AWKWARD = "--help me: mache die Tabelle 表格. $HOME `id`"
 SCRIPT = """
 turns:
   - - think: First look.
-    - shell: "mkdir -p results; ls -a > results/seen.txt; id -un; pwd; echo $MAIL_TOKEN"
-    - calls: [{shell: "printf 'naïve 表格 🐙' | tee results/表.txt"}, {shell: "echo broken >&2; exit 3"}]
+    - shell: "mkdir -p results; ls -a > results/seen.txt; id -un; pwd; echo $MAIL_TOKEN; heard"
+    - calls:
+        - shell: "printf 'naïve 表格 🐙' | tee results/表.txt; heard"
+        - shell: "echo broken >&2; heard 2; exit 3"
     - call: {name: no_such_tool, arguments: {a: 1}}
     - say: "Turn {turn}: {last_tool_output}"
   - - say: "Turn {turn} remembers."
@@ -172,7 +174,7 @@ def test_a_command_in_the_background_does_not_hold_a_turn(gateway: GatewayProces
 def test_no_key_is_inside_nor_the_virtual_one_in_an_environment(
     gateway: GatewayProcess, tmp_path: Path, agent: str
 ) -> None:
-    with seated(gateway, tmp_path, agent, f"turns: [[{{shell: '{LOOK_ROUND}'}}, {{say: done}}]]") as seat:
+    with seated(gateway, tmp_path, agent, f"turns: [[{{shell: '{LOOK_ROUND}; heard'}}, {{say: done}}]]") as seat:
         played = seat.turn(1, "Go.")
         assert played.completed.exit_code == 0, played.completed.output
         mode = seat.run("stat", "-c", "%a %U", "/home/agent/.openclaw", "/home/agent/.openclaw/openclaw.json")

@@ -121,12 +121,15 @@ def _session(number: int, lines: Iterator[Line]) -> tuple[str, Events]:
 
 
 @contextmanager
-def open_database(path: Path, journal: Path | None, session: str) -> Iterator[Database]:
-    """Read a database and the journal that belongs to it, ``session`` first. Raises nothing for what is in them."""
+def open_database(path: Path, journal: Path | None, session: str, *, scratch: Path) -> Iterator[Database]:
+    """Read a database and the journal that belongs to it, ``session`` first. Raises nothing for what is in them.
+
+    ``scratch`` is a folder for files that are gone when the block ends.
+    """
     if sum(file.stat().st_size for file in (path, journal) if file) > MAX_FILE_BYTES:
         yield Database(BytesIO(), cut=True)
         return
-    with tempfile.TemporaryDirectory(prefix="uniclaw-") as folder:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
         copy = Path(folder) / "sessions.sqlite"
         shutil.copyfile(path, copy)
         if journal:

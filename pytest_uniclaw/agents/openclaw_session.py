@@ -44,7 +44,7 @@ def read_sessions(folder: Path, session: str = SESSION) -> tuple[Record, ...]:
     """
     database = nearest(folder, DATABASE)
     if database:
-        with open_database(database, nearest(folder, f"{DATABASE}-wal"), session) as opened:
+        with open_database(database, nearest(folder, f"{DATABASE}-wal"), session, scratch=folder) as opened:
             found = (Source(name, events) for name, events in opened.sessions())
             return _merged(found, "openclaw", database=opened)
     files = _session_files(folder)

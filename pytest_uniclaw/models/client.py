@@ -55,6 +55,20 @@ class GatewayAddress:
         """The file that exists once the relay has ended by itself; executors see no file of its folder."""
         return self.admin_socket.with_name("relay.ended")
 
+    def lost(self) -> str:
+        """Say in words why no model can be reached through here any more; empty while one may be."""
+        if self.relay and self.relay_ended.exists():
+            return "the relay to the model gateway has ended"
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(str(self.admin_socket))
+            except BlockingIOError:
+                return ""
+            except OSError as error:
+                return f"the model gateway has ended ({error.strerror})"
+        return ""
+
 
 class Gateway:
     """A client of a running gateway. Every method raises InfraError when it does not answer."""

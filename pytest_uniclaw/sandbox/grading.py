@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_uniclaw.errors import EngineError
+from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.sandbox import provision
 from pytest_uniclaw.sandbox.archive import pack
 from pytest_uniclaw.sandbox.base import MIB, CollectLimits, Entry, GradingJob, GradingOutput
@@ -54,7 +55,7 @@ def run_job(container: Container, job: GradingJob) -> GradingOutput:
     log = log_tail(container)
     if ended.out_of_memory:
         log += f"\n[the grading sandbox ran out of its {job.memory // MIB} MiB of memory]"
-    return GradingOutput(read_lines(container), ended.code, ended.timed_out, log)
+    return GradingOutput(read_lines(container, job.owner.run), ended.code, ended.timed_out, log)
 
 
 def create(container: Container, job: GradingJob) -> None:
@@ -116,10 +117,10 @@ def log_tail(container: Container) -> str:
     return data[-LOG_BYTES:].decode("utf-8", "replace")
 
 
-def read_lines(container: Container) -> tuple[str, ...]:
+def read_lines(container: Container, run: str) -> tuple[str, ...]:
     """Return the judgement lines, bounded in number and size; empty when none were written."""
     name = "judgements.jsonl"
-    with tempfile.TemporaryDirectory(prefix="uniclaw-grading-") as folder:
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix(run)) as folder:
         destination = Path(folder, "out")
         end = time.monotonic() + OUTPUT_LIMITS.seconds
         manifest = fetch(container, f"{ROOT}/out/{name}", destination, OUTPUT_LIMITS, end)

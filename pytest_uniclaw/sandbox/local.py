@@ -23,7 +23,7 @@ from typing import IO
 
 from pytest_uniclaw.attempt import Ending, Manifest
 from pytest_uniclaw.errors import EngineError, InfraError, SandboxLost, SettingsError, UniclawError
-from pytest_uniclaw.paths import SandboxPaths, paths_for
+from pytest_uniclaw.paths import SandboxPaths, paths_for, scratch_prefix
 from pytest_uniclaw.sandbox import grading, provision
 from pytest_uniclaw.sandbox.archive import account_id, pack
 from pytest_uniclaw.sandbox.base import (
@@ -202,7 +202,7 @@ class LocalProvider:
                 holder, command, user=int(grading.GRADER), cwd=grading.ROOT, seconds=job.seconds,
                 environment=environment,
             )  # fmt: skip
-            lines = read_lines(holder)
+            lines = read_lines(holder, job.owner.run)
         log = done.output[-grading.LOG_BYTES:].decode("utf-8", "replace")
         return GradingOutput(lines, done.exit_code, done.ending is not Ending.EXITED, log)
 
@@ -242,10 +242,10 @@ class LocalProvider:
         return f"local-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
 
 
-def read_lines(holder: Holder) -> tuple[str, ...]:
+def read_lines(holder: Holder, run: str) -> tuple[str, ...]:
     """Return the judgement lines, bounded in number and size; empty when none were written."""
     name = "judgements.jsonl"
-    with tempfile.TemporaryDirectory(prefix="uniclaw-grading-") as folder:
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix(run)) as folder:
         target = Path(folder, "out")
         limits = grading.OUTPUT_LIMITS
         fetch(holder, f"{grading.ROOT}/out/{name}", target, limits, time.monotonic() + limits.seconds)

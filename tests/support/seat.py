@@ -37,6 +37,20 @@ SKILLS = {
     "skills/bare/SKILL.md": "Use a bare table.",
 }
 """One skill with a head, as most agents want it, and one without."""
+HEARD = """#!/usr/bin/env python3
+import fcntl, os, stat, sys, time
+
+stream = int(sys.argv[1]) if sys.argv[1:] else 1
+kind = os.fstat(stream).st_mode
+unread = 0x541B if stat.S_ISFIFO(kind) else 0x5411  # FIONREAD of a pipe, SIOCOUTQ of a socket
+while (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)) and any(fcntl.ioctl(stream, unread, bytes(4))):
+    time.sleep(0.005)
+"""
+"""``heard [STREAM]``, a program of the containers: it ends when everything written to the stream has been read.
+
+What a command of a script prints ends with it, where a test reads that. qwen-code 0.24.4 gives a command's output up as
+soon as the command has ended, and is told that too early when another of its children ends in the same instant.
+"""
 TASK = PUBLIC + "skills: [tables, bare]\nuniclaw: {network: isolated, user: USER}\n"
 
 
@@ -169,4 +183,5 @@ def seated(
     )  # fmt: skip
     with open_executor(spec) as executor:
         executor.environment = {**executor.environment, **(environment or {})}
+        executor.sandbox.put([Entry("/usr/local/bin/heard", content=HEARD.encode(), mode=0o755)])
         yield Seat(executor, directory)
