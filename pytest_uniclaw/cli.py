@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_uniclaw.commands import agreement, export, regrade
+from pytest_uniclaw.commands.runs import add_runs_dir, runs_dir
 from pytest_uniclaw.doctor import examine
 from pytest_uniclaw.errors import UniclawError
 from pytest_uniclaw.lint import Finding, shorten
@@ -49,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument(
         "run_name", nargs="?", default="latest", metavar="RUN", help="run id, path, or latest (default)"
     )
-    report.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR")
+    add_runs_dir(report)
     report.set_defaults(run=_report)
     for command in (regrade, agreement, export):
         command.add(commands)
@@ -88,7 +89,7 @@ def _absent(path: Path) -> Finding:
 
 
 def _report(options: argparse.Namespace) -> int:
-    run = find_run(options.runs_dir, options.run_name)
+    run = find_run(runs_dir(options), options.run_name)
     *lines, last = report_lines(records_of_run(run))
     for line in [*lines, f"run directory: {run}", last]:
         _say(line)

@@ -156,10 +156,10 @@ def _require_price(who: str, task: Task, choice: ModelChoice, settings: Settings
     (prices,) = (provider.prices for provider in settings.providers if provider.name == choice.provider)
     if not {"input", "output"} <= prices.get(choice.name, {}).keys():
         raise SettingsError(
-            f"--uniclaw-max-cost={settings.max_cost:g} needs the price of every model, and the provider "
+            f"max_cost={settings.max_cost:g} needs the price of every model, and the provider "
             f"{choice.provider!r} has none for {choice.name!r} ({who}, task {task.task_id})\n"
             f'  fix: state input and output in [providers.{choice.provider}.prices."{choice.name}"] of uniclaw.toml, '
-            "or leave out --uniclaw-max-cost"
+            "or set no max_cost"
         )
 
 

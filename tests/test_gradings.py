@@ -89,6 +89,21 @@ def test_the_command_prints_figures_disagreements_and_spread(
     assert pair["figures"][0] == {"name": "same verdict", "value": 1.0, "low": None, "high": None}
 
 
+def test_runs_are_looked_for_where_the_settings_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "uniclaw.toml").write_text('runs_dir = "stored"\n')
+    for name in ("r1", "r2"):
+        store(tmp_path / "stored" / name, "task_1", 1.0)
+    assert main(["report", "r1"]) == 0
+    assert f"run directory: {tmp_path / 'stored' / 'r1'}" in capsys.readouterr().out
+    assert main(["agreement", "r1", "r2"]) == 0
+    assert main(["export", "r1"]) == 1
+    assert f"{tmp_path / 'stored' / 'r1'}/" in capsys.readouterr().out
+    assert main(["report", "r1", "--runs-dir=elsewhere"]) == 2
+
+
 def test_a_lone_grading_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store(tmp_path / "r1", "task_1", 1.0)
     assert main(["agreement", "r1", f"--runs-dir={tmp_path}"]) == 2

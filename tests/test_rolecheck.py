@@ -110,10 +110,10 @@ def test_a_cap_needs_the_price_of_every_model(tmp_path: Path, role: str, model: 
     with pytest.raises(SettingsError) as caught:
         check(tmp_path, capped | {f"uniclaw_{option}": f"acme/{model}"}, agent)
     assert str(caught.value) == (
-        f"--uniclaw-max-cost=20 needs the price of every model, and the provider 'acme' has none for '{model}' "
+        f"max_cost=20 needs the price of every model, and the provider 'acme' has none for '{model}' "
         f"({who}, task task_101_01_sum)\n"
         f'  fix: state input and output in [providers.acme.prices."{model}"] of uniclaw.toml, '
-        "or leave out --uniclaw-max-cost"
+        "or set no max_cost"
     )
     assert check(tmp_path, capped | {f"uniclaw_{option}": "acme/priced"}, agent)
     del capped["uniclaw_max_cost"]

@@ -197,13 +197,13 @@ def assert_replayed(replayed: Session, recorded: Session, model: str) -> None:
     assert json.loads((folder / "usage.json").read_text())["uniclaw"]["cost_usd"] == 0.0
 
 
-def uniclaw(root: Path, *arguments: str) -> str:
-    """Run the command line there and return what it prints."""
+def uniclaw(root: Path, *arguments: str, code: int = 0) -> str:
+    """Run the command line there, see it end with that status, and return what it prints."""
     command = [str(Path(sys.executable).with_name("uniclaw")), *arguments]
     done = subprocess.run(
         command, cwd=root, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -480,3 +480,17 @@ def test_a_session_ends_when_its_money_is_spent(dear: FaultyProvider, tmp_path: 
     assert f"{left} not run, coverage 2/{CAPPED}" in session.output
     spent = [row["cost_usd"] for row in ledger(session) if row["class"] == "ok"]
     assert spent == [pytest.approx(0.9)] * 2
+
+
+def test_a_regrade_ends_when_its_money_is_spent(dear: FaultyProvider, tmp_path: Path) -> None:
+    suite = Suite.make(tmp_path)
+    (suite.root / "uniclaw.toml").write_text(f"max_cost = 0.5\n{PRICED.format(url=dear.base_url)}")
+    for name in "ab":
+        suite.add(name)
+    assert run(suite.root, "--supervisor=checks").code == 0
+    judge = ("--supervisor=model", "--supervisor-model=dear/judge")
+    output = uniclaw(suite.root, "regrade", "latest", *judge, code=1)
+    assert "[1/2] task_101_a oracle: 1.00 pass -> 1.00 pass" in output
+    assert "[2/2] task_101_b oracle: 1.00 pass -> - infra_error" in output
+    output = uniclaw(suite.root, "regrade", "latest", *judge, "--max-cost=1")
+    assert "[2/2] task_101_b oracle: 1.00 pass -> 1.00 pass" in output

@@ -91,8 +91,7 @@ def test_waiting_is_counted_once_and_not_billed(waited: tuple[Attempt, list[Call
     assert min(each) >= 0.9, "every call waited for the whole Retry-After"
     assert max(each) <= turn.waited_seconds < sum(each) - 0.9, "overlaps count once"
     assert turn.seconds == pytest.approx(attempt.executor_seconds, abs=0.01)
-    assert turn.seconds + turn.waited_seconds <= turn.wall_seconds + 0.01
-    assert turn.seconds < 0.9, "what is billed is without the waiting"
+    assert turn.seconds + turn.waited_seconds <= turn.wall_seconds + 0.01, "what is billed is without the waiting"
 
 
 def test_waiting_stands_in_the_attempts_usage(waited: tuple[Attempt, list[Call], Path]) -> None:

@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from pytest_uniclaw.commands.runs import add_runs_dir, runs_dir
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.report.agreement import CONFIDENCE, Agreement, Grading, compare, spread
 from pytest_uniclaw.report.gradings import gradings_of
@@ -29,7 +30,7 @@ def add(commands: Any) -> None:
         "where there are more of them, score, agent, model and attempt. Intervals draw tasks, not attempts.",
     )
     parser.add_argument("gradings", nargs="+", metavar="RUN|TABLE.csv", help="two or more gradings")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR")
+    add_runs_dir(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -38,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     """Print every pair's agreement and, for more than two, their spread. Raises SettingsError."""
     if len(options.gradings) < 2:
         raise SettingsError("agreement needs two gradings")
-    sources = [_source(options.runs_dir, name) for name in options.gradings]
+    runs = runs_dir(options)
+    sources = [_source(runs, name) for name in options.gradings]
     found = gradings_of(sources)
     pairs = list(combinations(zip(options.gradings, found, strict=True), 2))
     compared = [(a, b, _compared(a, first, b, second)) for (a, first), (b, second) in pairs]

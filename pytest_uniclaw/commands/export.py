@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.commands.runs import add_runs_dir, runs_dir
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.judge.base import Evidence
 from pytest_uniclaw.report.atif import trajectory
@@ -27,14 +28,14 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("source", nargs="?", default="latest", metavar="ATTEMPT|RUN",
                         help="an attempt's folder, or a run by id, path or latest (default)")  # fmt: skip
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR")
+    add_runs_dir(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the files and print their paths; 1 when no attempt has a conversation. Raises SettingsError."""
     written = 0
-    for directory, attempt in _attempts(options.runs_dir, options.source):
+    for directory, attempt in _attempts(runs_dir(options), options.source):
         found = _trajectory(directory, attempt)
         if found is None:
             sys.stdout.write(f"{directory}: no conversation was recorded\n")

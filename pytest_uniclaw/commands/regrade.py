@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.attempt import Attempt
+from pytest_uniclaw.commands.runs import add_runs_dir
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.extensions import load_provider
 from pytest_uniclaw.models.client import GatewayAddress, start_gateway
@@ -27,7 +28,10 @@ from pytest_uniclaw.store import attempts_of, find_run, new_run
 from pytest_uniclaw.task import Task, load_task
 from pytest_uniclaw.terminal import report_lines
 
-ROLE_OPTIONS = ("supervisor", "supervisor_model", "supervisor_effort", "judges", "sandbox", "runs_dir", "config")
+SETTINGS = (
+    "supervisor", "supervisor_model", "supervisor_effort", "judges", "sandbox", "runs_dir", "config", "max_cost",
+)  # fmt: skip
+"""The settings that the command has options for."""
 
 
 def add(commands: Any) -> None:
@@ -47,7 +51,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--supervisor-effort", metavar="EFFORT", help="reasoning effort of the supervisor's model")
     parser.add_argument("--judges", metavar="N", help="1, an odd number for a panel, or auto")
     parser.add_argument("--sandbox", metavar="NAME", help="where checks and the judge's tools run (default: docker)")
-    parser.add_argument("--runs-dir", metavar="DIR", help="where run directories are (default: runs)")
+    parser.add_argument("--max-cost", metavar="USD", help="judge no more once the judges' calls have cost this much")
+    add_runs_dir(parser)
     parser.add_argument("--config", metavar="FILE", help="settings file (default: uniclaw.toml)")
     parser.add_argument("-n", dest="workers", type=int, default=1, metavar="N", help="attempts at a time (default: 1)")
     parser.set_defaults(run=run)
@@ -55,7 +60,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Regrade a run; return 1 when an attempt could not be judged. Raises SettingsError and InfraError."""
-    given = {f"uniclaw_{name}": getattr(options, name) for name in ROLE_OPTIONS}
+    given = {f"uniclaw_{name}": getattr(options, name) for name in SETTINGS}
     settings = resolve(given, {}, Path.cwd())
     source = find_run(settings.runs_dir, options.run_name)
     tasks = _tasks(options.tasks or [Path("suites")])
@@ -133,7 +138,9 @@ def _start(
         stack.callback(start_reaper(name).close)
     if not needs_model:
         return None
-    process = start_gateway(target / "models", providers, tuning=tuning, scratch=scratch_prefix(name))
+    process = start_gateway(
+        target / "models", providers, tuning=tuning, scratch=scratch_prefix(name), max_cost_usd=settings.max_cost
+    )
     stack.callback(process.close)
     return process.address
 
