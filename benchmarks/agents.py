@@ -25,7 +25,7 @@ FIRST, SECOND = "a turn with tools is finished and recorded", "the session remem
 HEAD = """# Conformance of the agents
 
 What every adapter must do, tried with the real agents in real containers on the scripted model. `make test-agents`
-runs it for all agents whose images are built and writes this page;
+builds all images, runs it for all agents (EDICT only where `UNICLAW_EDICT_SRC` names its source) and writes this page;
 [tests/test_agents_docker.py](../../tests/test_agents_docker.py) says what each row asserts. The figures are those of
 the run, on a machine whose load is not known: processor seconds are the steadier ones. A first turn has five model
 calls and four tool calls, a second one model call. `-` is what was not measured, or does not apply to the agent.

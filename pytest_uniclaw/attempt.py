@@ -159,9 +159,9 @@ class Attempt(Value):
 
     @property
     def best_verdict(self) -> Verdict | None:
-        """The verdict that gave the score: the best finished turn's, the last one among equals."""
-        judged = [t.verdict for t in self.turns if t.verdict and t.finished]
-        return max(reversed(judged), key=lambda v: v.score, default=None) or self.last_verdict
+        """The verdict that gave the score: the best of the turns that count, the last one among equals."""
+        counted = [t.verdict for t in self.turns if t.verdict and (t.finished or self.protocol == "paper")]
+        return max(reversed(counted), key=lambda v: v.score, default=None) or self.last_verdict
 
 
 def best_score(turns: tuple[Turn, ...], *, finished: bool) -> float | None:

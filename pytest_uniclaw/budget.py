@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_uniclaw.settings import Settings
+from pytest_uniclaw.task import Task
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -34,6 +37,18 @@ class Budget:
     def exhausted(self, spent: float) -> bool:
         """Say whether less than one second of the total is left: too little to start another turn."""
         return self.total_seconds - spent < 1.0
+
+
+def budget_of(task: Task, settings: Settings) -> Budget:
+    """Return the limits of a task's attempts under the settings of a session."""
+    if settings.protocol == "paper":
+        return paper_budget(task.capability, settings.silence_seconds)
+    return Budget(
+        turn_seconds=settings.turn_seconds or task.turn_seconds,
+        total_seconds=settings.total_seconds or task.total_seconds,
+        followups=task.followups if settings.followups is None else settings.followups,
+        silence_seconds=settings.silence_seconds,
+    )
 
 
 def paper_budget(capability: str, silence_seconds: float = 600.0) -> Budget:

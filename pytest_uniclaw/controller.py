@@ -23,6 +23,9 @@ from pytest_uniclaw.session import DIRECTORY_KEY, RUN_KEY, SessionServices, choo
 from pytest_uniclaw.status import Outcome
 from pytest_uniclaw.terminal import resume_line, write_details, write_summary
 
+TASK_FAILURES = frozenset({Outcome.FAILED.value, Outcome.XFAILED.value})
+"""Outcomes that a gate excuses: the second is a failed report under ``--runxfail``."""
+
 
 class Controller:
     """One per session, in the process that the user started."""
@@ -93,7 +96,7 @@ class Controller:
         data = getattr(report, "uniclaw", None)
         if data is not None:
             self._records[report.nodeid] = ItemRecord.model_validate(data)
-            self._failed_tasks += report.failed and data["outcome"] != Outcome.INFRA.value
+            self._failed_tasks += report.failed and data["outcome"] in TASK_FAILURES
         yield
         if crashed:
             self._config.hook.pytest_runtest_logreport(report=teardown_of(report))

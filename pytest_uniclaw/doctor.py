@@ -13,6 +13,7 @@ from pytest_uniclaw.agents.registry import agent_names, load_agent
 from pytest_uniclaw.errors import SettingsError, UniclawError
 from pytest_uniclaw.extensions import load_provider
 from pytest_uniclaw.sandbox.engine_setup import Action, EnginePlan, gather_facts, plan_engine
+from pytest_uniclaw.sandbox.image_spec import DEMO_IMAGES
 from pytest_uniclaw.settings import Settings, edict_source
 
 GIB = 1024**3
@@ -24,7 +25,6 @@ _STARTS: dict[Action, str] = {
     "install": "make setup installs and starts it; without a checkout, apt-get install docker.io and start it",
 }
 """What the user does where setting up would do something."""
-DEMO_IMAGES = ("runtime", "nanobot-0.1.5.post3", "grader")
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import pytest
 from pytest_uniclaw.agents.base import Agent
 from pytest_uniclaw.agents.registry import check_agent, load_agent
 from pytest_uniclaw.attempt import Attempt
-from pytest_uniclaw.budget import Budget, paper_budget
+from pytest_uniclaw.budget import Budget, budget_of
 from pytest_uniclaw.collection import CUSTOM, TaskItem, overriding_file
 from pytest_uniclaw.desktop import image_for
-from pytest_uniclaw.errors import SettingsError, TaskUnavailable
+from pytest_uniclaw.errors import EngineError, SettingsError, TaskUnavailable
 from pytest_uniclaw.executor import Executor
 from pytest_uniclaw.extensions import load_provider
 from pytest_uniclaw.judge.base import Simulator, Supervisor
@@ -33,12 +33,10 @@ from pytest_uniclaw.rolecheck import simulator_of, supervisor_of
 from pytest_uniclaw.selection import selected_item
 from pytest_uniclaw.session import RunInfo, run_info
 from pytest_uniclaw.settings import Settings
-from pytest_uniclaw.spec import AttemptSpec, RunContext, digests
-from pytest_uniclaw.status import INFRA_STATUSES, Status
-from pytest_uniclaw.store import new_attempt_directory, stored_attempt, task_directory
+from pytest_uniclaw.spec import NO_MODEL, AttemptSpec, RunContext, digests
+from pytest_uniclaw.status import Status
+from pytest_uniclaw.store import Stored, new_attempt_directory, stored_attempt, task_directory
 from pytest_uniclaw.task import Service, Task
-
-Replay = tuple[Path, Attempt]
 
 NEEDED: dict[str, tuple[str, ...]] = {
     "supervisor": ("name", "version", "assess"),
@@ -86,15 +84,7 @@ def simulator(task: Task, pytestconfig: pytest.Config) -> Simulator:
 @pytest.fixture
 def budget(task: Task, pytestconfig: pytest.Config) -> Budget:
     """The limits in executor seconds and follow-ups. Override to give a folder of tasks other limits."""
-    settings = load_settings(pytestconfig)
-    if settings.protocol == "paper":
-        return paper_budget(task.capability, settings.silence_seconds)
-    return Budget(
-        turn_seconds=settings.turn_seconds or task.turn_seconds,
-        total_seconds=settings.total_seconds or task.total_seconds,
-        followups=task.followups if settings.followups is None else settings.followups,
-        silence_seconds=settings.silence_seconds,
-    )
+    return budget_of(task, load_settings(pytestconfig))
 
 
 @dataclass(frozen=True)
@@ -133,7 +123,7 @@ def artifacts(request: pytest.FixtureRequest, task: Task, uniclaw_parts: Parts, 
     """The folder of the task's attempts in the run directory. Override to keep artifacts elsewhere."""
     item: TaskItem = request.node
     agent = uniclaw_parts.agent
-    slug = item.model.slug if agent.needs_model else "no-model"
+    slug = item.model.slug if agent.needs_model else NO_MODEL
     return task_directory(uniclaw_run.directory, item.number, item.shown_agent, slug, task.category, task.task_id)
 
 
@@ -164,16 +154,15 @@ def attempt_spec(
 
 
 @pytest.fixture
-def uniclaw_replay(attempt_spec: AttemptSpec, pytestconfig: pytest.Config) -> Replay | None:
+def uniclaw_replay(attempt_spec: AttemptSpec, pytestconfig: pytest.Config) -> Stored | None:
     """A stored attempt that stands for this one under ``--uniclaw-resume``, else None."""
     if not load_settings(pytestconfig).resume:
         return None
-    stored = stored_attempt(attempt_spec.directory, digests(attempt_spec))
-    return stored if stored and stored[1].status not in INFRA_STATUSES else None
+    return stored_attempt(attempt_spec.directory, digests(attempt_spec))
 
 
 @pytest.fixture
-def executor(attempt_spec: AttemptSpec, uniclaw_replay: Replay | None) -> Iterator[Executor | Unprovisioned | None]:
+def executor(attempt_spec: AttemptSpec, uniclaw_replay: Stored | None) -> Iterator[Executor | Unprovisioned | None]:
     """The agent in its sandbox with services and model, ready for the first turn. Override to provision otherwise."""
     if uniclaw_replay is not None:
         yield None
@@ -185,7 +174,7 @@ def executor(attempt_spec: AttemptSpec, uniclaw_replay: Replay | None) -> Iterat
 
 @pytest.fixture
 def uniclaw_attempt(
-    request: pytest.FixtureRequest, attempt_spec: AttemptSpec, uniclaw_replay: Replay | None,
+    request: pytest.FixtureRequest, attempt_spec: AttemptSpec, uniclaw_replay: Stored | None,
     executor: Executor | Unprovisioned | None,
 ) -> Callable[[], None]:  # fmt: skip
     """Run the attempt and raise its outcome; what every item's test function calls."""
@@ -239,6 +228,8 @@ def _skip_without_desktop(item: TaskItem, task: Task, agent: Agent) -> None:
     try:
         _check_image(load_settings(item.config).sandbox, image)
     except SettingsError as error:
+        if isinstance(error.__cause__, EngineError):  # the session began with an engine that answered
+            raise TaskInfra(str(error), pytrace=False) from None
         _skip(item, f"{task.task_id} needs a desktop: {error}")
 
 

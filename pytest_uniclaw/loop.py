@@ -31,7 +31,17 @@ from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import set_aside
 from pytest_uniclaw.task import public_view
-from pytest_uniclaw.turn import AGENT_ERROR, ANSWERS_OTHERS, PROVOKED, SPENT, Course, Sink, next_message, play_turn
+from pytest_uniclaw.turn import (
+    AGENT_ERROR,
+    ANSWERS_OTHERS,
+    PROVOKED,
+    SANDBOX_LOST,
+    SPENT,
+    Course,
+    Sink,
+    next_message,
+    play_turn,
+)
 from pytest_uniclaw.verdict import Decision
 
 
@@ -103,7 +113,7 @@ def _guarded(course: Course, opened: AbstractContextManager[Executor], sink: Sin
         course.block(Status.SIMULATOR_ERROR, error)
     except SandboxLost as error:
         course.problem = str(error)
-        course.note(f"sandbox_lost:{error.cause}")
+        course.note(f"{SANDBOX_LOST}{error.cause}")
     except OSError as error:
         course.block(Status.INFRA_ERROR, f"the host failed: {error}")
 
@@ -128,5 +138,7 @@ def _play(course: Course, executor: Executor, sink: Sink) -> None:
         verdict, seen = play_turn(course, executor, number, messages[-1], sink)
         course.global_timeout = budget.exhausted(course.spent)
         if verdict.decision is not Decision.CONTINUE or number == budget.turns or course.global_timeout:
+            return
+        if course.tampered:
             return
         messages.append(next_message(course, executor, view, seen, messages))

@@ -69,7 +69,8 @@ OPTIONS = (
     ),
     Option(
         "sandbox",
-        "docker, or local for trusted agents only (default: %(default)s)",
+        "docker, or local, which is no isolation; from ini file or uniclaw.toml it takes trusted agents only "
+        "(default: %(default)s)",
         default="docker",
         short="--sandbox",
         metavar="NAME",

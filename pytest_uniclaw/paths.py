@@ -45,8 +45,11 @@ class SandboxPaths:
 
 
 def scratch_prefix(run: str) -> str:
-    """Return how the names of a run's temporary folders on the host begin; the reaper removes what bears them."""
-    return f"uniclaw-{run}-"
+    """Return how the names of a run's temporary folders on the host begin; the reaper removes what bears them.
+
+    The point ends the run's id: that of a continued run goes on with a hyphen.
+    """
+    return f"uniclaw-{run}."
 
 
 def paths_for(user: str) -> SandboxPaths:

@@ -69,9 +69,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
-def pytest_runtest_teardown(item: pytest.Item) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forget what an earlier run of the same item left, as `--reruns` of pytest-rerunfailures has it."""
+    if RECORD in item.stash:
+        del item.stash[RECORD]
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End the session once no item can be judged any more, in each worker: what did not run is selected, not judged."""
-    if isinstance(item, collection.TaskItem) and (why := stop_reason(item.config)):
+    if nextitem is not None and isinstance(item, collection.TaskItem) and (why := stop_reason(item.config)):
         item.session.shouldstop = why
 
 

@@ -132,7 +132,8 @@ class ProgressPrinter:
                         if not raw.endswith(b"\n"):
                             break
                         self._offsets[path] = stream.tell()
-                        self._print(line_of(json.loads(raw)))
+                        with suppress(ValueError, KeyError, TypeError):  # a full disk can have cut an event short
+                            self._print(line_of(json.loads(raw)))
 
     def _print(self, line: str) -> None:
         if self._terminal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 
@@ -12,13 +11,12 @@ from pytest_uniclaw.task import PublicView
 _NO_SKILLS = {"en": "  (none)", "zh": "  （无）"}
 
 
-def first_message(view: PublicView, paths: SandboxPaths, *, gui: bool = False, base_skills: Iterable[str] = ()) -> str:
+def first_message(view: PublicView, paths: SandboxPaths, *, gui: bool = False) -> str:
     """The executor's first message.
 
-    ``gui`` adds the desktop's geometry; ``base_skills`` are the image's skills, listed before the task's own. Every
-    path comes from ``paths``. The same view gives the same text.
+    ``gui`` adds the desktop's geometry. Every path comes from ``paths``. The same view gives the same text.
     """
-    skills = dict.fromkeys((*base_skills, *view.skills))
+    skills = dict.fromkeys(view.skills)
     lines = "\n".join(f"  - {paths.skills}/{name}/SKILL.md" for name in skills) or _NO_SKILLS[view.language]
     preamble = _template(f"runtime.{view.language}.md").format(
         workspace=paths.workspace, results=paths.results, sources=paths.sources, skills=lines

@@ -31,6 +31,9 @@ from pytest_uniclaw.spec import AttemptSpec
 from pytest_uniclaw.store import exchange_folder, write_text
 from pytest_uniclaw.task import Task, Variant, resolve_variant
 
+BESIDE_SECONDS = 7200.0
+"""How long what is beside an executor's turn may take, such as services, judges and the user simulator: a container
+that is older than all its turns could be is left over, and a later session removes it."""
 MODEL_URL = "http://127.0.0.1:4010/v1"
 """Where an executor finds its model: the forwarder inside its own sandbox."""
 
@@ -110,7 +113,7 @@ def sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
         cpus=spec.task.cpus or 0.0,
         gateway=gateway.agent_socket.parent if gateway else None,
         relay=gateway.relay if gateway else "",
-        lifetime=spec.budget.total_seconds + spec.budget.max_waiting_seconds + 3600.0,
+        lifetime=spec.budget.total_seconds + spec.budget.turns * (spec.budget.max_waiting_seconds + BESIDE_SECONDS),
         environment=dict(spec.run.proxies) if network == "internet" else {},
         keepable=spec.run.keep,
     )

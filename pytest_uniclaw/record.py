@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Literal, get_origin
@@ -128,20 +128,6 @@ def _cost(calls: list[Call]) -> float | None:
 
 
 def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, tries: int) -> Attempt:
-    turns, paper = tuple(course.turns), spec.run.protocol == "paper"
-    last = course.verdicts[-1] if course.verdicts else None
-    best = best_of(turns, spec.run.protocol)
-    status = decide_status(
-        AttemptFacts(
-            blocked=course.blocked,
-            integrity_violated=any(flag.startswith("integrity:") for flag in course.flags),
-            decision=last.decision if last else None,
-            global_timeout=course.global_timeout,
-            finished_any=any(t.finished for t in turns),
-            promoted=paper and best is not None and best >= spec.task.threshold,
-        )
-    )
-    score = 0.0 if best is None or status is Status.INTEGRITY_VIOLATION else best
     usage, known, flags = _used(spec), _digests(spec), list(course.flags)
     lanes = _lanes(spec)
     flags += [f"cassette_differs:{lane.lane}" for lane in lanes if not lane.exact]
@@ -149,15 +135,40 @@ def _attempt(spec: AttemptSpec, course: Course, started: datetime, wall: float, 
     return Attempt(
         attempt_id=spec.attempt_id, task_id=spec.task.task_id, category=spec.task.category,
         capability=spec.task.capability, language=spec.task.language, agent=spec.reference or spec.agent.name,
-        model=spec.model.label if spec.model else "", number=spec.number, status=status, score=score,
-        threshold=spec.task.threshold, reason=reason_of(status, score, course, last, turns), problem=_problem(course),
+        model=spec.model.label if spec.model else "", number=spec.number,
+        **judged_fields(course, spec.run.protocol, spec.task.threshold),
         started=started.isoformat(timespec="seconds"), ended=datetime.now(UTC).isoformat(timespec="seconds"),
-        turns=turns, last_score=last.score if last else None, unfinished_best=best_score(turns, finished=False),
         executor_seconds=round(course.spent, 3), wall_seconds=round(wall, 3), tries=tries,
         usage=usage or (), flags=tuple(flags), digests=known or {}, protocol=spec.run.protocol,
         cassettes=lanes,
         limits={"memory": str(spec.memory), "user": spec.user, "network": spec.network, "sandbox": spec.provider.name},
     )  # fmt: skip
+
+
+def judged_fields(course: Course, protocol: str, threshold: float) -> dict[str, Any]:
+    """Return the fields of an attempt that follow from its turns and their verdicts."""
+    turns, verdicts = tuple(course.turns), course.verdicts
+    last, best = verdicts[-1] if verdicts else None, best_of(turns, protocol)
+    status = decide_status(
+        AttemptFacts(
+            blocked=course.blocked, integrity_violated=course.tampered, decision=_decision(verdicts),
+            global_timeout=course.global_timeout, finished_any=any(t.finished for t in turns),
+            promoted=protocol == "paper" and best is not None and best >= threshold,
+        )
+    )  # fmt: skip
+    score = 0.0 if best is None or status is Status.INTEGRITY_VIOLATION else best
+    return {
+        "status": status, "score": score, "threshold": threshold, "turns": turns, "problem": _problem(course),
+        "reason": _reason(status, score, course), "last_score": last.score if last else None,
+        "unfinished_best": best_score(turns, finished=False),
+    }  # fmt: skip
+
+
+def _decision(verdicts: Sequence[Verdict]) -> Decision | None:
+    """Return the decision of the dialogue. A pass stands, also where a stored dialogue went on after it."""
+    if any(verdict.decision is Decision.PASS for verdict in verdicts):
+        return Decision.PASS
+    return verdicts[-1].decision if verdicts else None
 
 
 def best_of(turns: tuple[Turn, ...], protocol: str) -> float | None:
@@ -194,9 +205,10 @@ def _problem(course: Course) -> str:
     return course.problem or next((t.reason for t in reversed(course.turns) if not t.finished and t.reason), "")
 
 
-def reason_of(status: Status, score: float, course: Course, last: Verdict | None, turns: tuple[Turn, ...]) -> str:
+def _reason(status: Status, score: float, course: Course) -> str:
     """Say in one line why the attempt ended as it did."""
-    problem = one_line(_problem(course))
+    turns, problem = tuple(course.turns), one_line(_problem(course))
+    last = course.verdicts[-1] if course.verdicts else None
     if course.blocked is not None:
         return f"{status.value}: {problem}"
     if status is Status.PASS:

@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pytest_uniclaw.attempt import Attempt, Turn, Usage, best_score
-from pytest_uniclaw.errors import GradingError, InfraError, ModelRefused, SandboxLost, TaskError
+from pytest_uniclaw.attempt import Attempt, Turn, Usage
+from pytest_uniclaw.errors import GradingError, InfraError, SandboxLost
 from pytest_uniclaw.judge.base import Case, Evidence, Supervisor
+from pytest_uniclaw.judge.checks import INTEGRITY
 from pytest_uniclaw.models.client import Gateway, GatewayAddress
 from pytest_uniclaw.package import Reader, load_rubric
-from pytest_uniclaw.record import best_of, reason_of, usage_by_role
+from pytest_uniclaw.record import judged_fields, usage_by_role
 from pytest_uniclaw.report.upstream import write_upstream
 from pytest_uniclaw.roles import RoleModels
 from pytest_uniclaw.sandbox.base import Owner, SandboxProvider
-from pytest_uniclaw.status import AttemptFacts, Status, decide_status
+from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import save_attempt
 from pytest_uniclaw.task import Task
-from pytest_uniclaw.turn import Course
-from pytest_uniclaw.verdict import Decision, Verdict, compute_verdict, handoff_of
+from pytest_uniclaw.turn import CANNOT_ANSWER, SANDBOX_LOST, Course
+from pytest_uniclaw.verdict import compute_verdict, handoff_of
 
 KEPT = frozenset({Status.PRE_EXEC_FAILED, Status.INFRA_ERROR, Status.RATE_LIMIT})
 """What no supervisor can mend: these attempts are carried over as they are."""
@@ -53,7 +54,7 @@ def regrade_attempt(regrading: Regrading, task: Task, stored: Path, attempt: Att
         course.turns = [_moved(turn, stored, directory) for turn in attempt.turns]
     else:
         _judge_turns(course, regrading, task, stored, attempt, directory)
-    regraded = _record(course, regrading, attempt)
+    regraded = _record(course, regrading, attempt, task.threshold)
     save_attempt(directory, regraded)
     write_upstream(directory, regraded)
     return regraded
@@ -64,8 +65,11 @@ def _judge_turns(
 ) -> None:
     try:
         rubric = load_rubric(task, Reader.SUPERVISOR)
+        lost = any(flag.startswith(SANDBOX_LOST) for flag in attempt.flags)
         for turn in attempt.turns:
             course.turns.append(_moved(turn, stored, directory))
+            if turn.verdict is None and lost:
+                break  # it was broken off, and what was saved of it is nothing to judge
             left = max(0, task.followups + 1 - turn.number)
             case = Case(
                 task, rubric, Evidence(stored / turn.directory / "evidence"), turn.number, course.verdicts,
@@ -78,12 +82,14 @@ def _judge_turns(
                 rubric, assessment, threshold=task.threshold, followups_left=left, finished=turn.finished
             )
             course.turns[-1] = course.turns[-1].model_copy(update={"verdict": verdict, "handoff": handoff_of(verdict)})
-    except (GradingError, ModelRefused, TaskError) as error:
+    except (GradingError, *CANNOT_ANSWER) as error:
         course.block(Status.UNJUDGED, error)
     except InfraError as error:
         course.block(Status.RATE_LIMIT if error.kind == "rate_limit" else Status.INFRA_ERROR, error)
     except SandboxLost as error:
         course.block(Status.INFRA_ERROR, f"the grading sandbox was lost: {error}")
+    except OSError as error:
+        course.block(Status.INFRA_ERROR, f"the host failed: {error}")
 
 
 def _roles(regrading: Regrading, task: Task, attempt: Attempt, directory: Path) -> RoleModels | None:
@@ -98,30 +104,23 @@ def _moved(turn: Turn, stored: Path, directory: Path) -> Turn:
     return turn.model_copy(update={"directory": place, "verdict": None, "handoff": None})
 
 
-def _record(course: Course, regrading: Regrading, attempt: Attempt) -> Attempt:
-    turns = tuple(course.turns)
-    best = best_of(turns, attempt.protocol)
-    status = decide_status(
-        AttemptFacts(
-            blocked=course.blocked, integrity_violated=any(flag.startswith("integrity:") for flag in course.flags),
-            decision=_decision(course.verdicts), global_timeout=course.global_timeout,
-            finished_any=any(t.finished for t in turns),
-            promoted=attempt.protocol == "paper" and best is not None and best >= attempt.threshold,
-        )
-    )  # fmt: skip
-    score = 0.0 if best is None or status is Status.INTEGRITY_VIOLATION else best
-    last = course.verdicts[-1] if course.verdicts else None
+def _record(course: Course, regrading: Regrading, attempt: Attempt, threshold: float) -> Attempt:
     grader = f"{regrading.supervisor.name}@{regrading.supervisor.version}"
     return attempt.model_copy(
         update={
-            "status": status, "score": score, "turns": turns, "last_score": last.score if last else None,
-            "unfinished_best": best_score(turns, finished=False), "problem": course.problem,
-            "reason": reason_of(status, score, course, last, turns), "flags": tuple(course.flags),
+            **judged_fields(course, attempt.protocol, threshold),
+            "flags": tuple(dict.fromkeys((*_flags_of_run(attempt), *course.flags))),
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "digests": attempt.digests | {"supervisor": grader}, "cassettes": (),
             "usage": (*[used for used in attempt.usage if used.role != "supervisor"], *_used(regrading, attempt)),
         }
     )  # fmt: skip
+
+
+def _flags_of_run(attempt: Attempt) -> list[str]:
+    """Return the flags that another judge changes nothing of; tampering is found anew, also where no verdict has it."""
+    judged = {flag for turn in attempt.turns if turn.verdict for flag in turn.verdict.flags}
+    return [flag for flag in attempt.flags if flag not in judged and not flag.startswith(INTEGRITY)]
 
 
 def _used(regrading: Regrading, attempt: Attempt) -> tuple[Usage, ...]:
@@ -135,10 +134,3 @@ def _used(regrading: Regrading, attempt: Attempt) -> tuple[Usage, ...]:
     except InfraError:
         return ()
     return usage_by_role(calls, {"supervisor": waited})
-
-
-def _decision(verdicts: tuple[Verdict, ...]) -> Decision | None:
-    """Return the decision of the dialogue as a whole: a pass at any turn stands, although the dialogue went on."""
-    if any(verdict.decision is Decision.PASS for verdict in verdicts):
-        return Decision.PASS
-    return verdicts[-1].decision if verdicts else None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pytest_uniclaw.budget import budget_of
 from pytest_uniclaw.errors import SettingsError, TaskError
 from pytest_uniclaw.extensions import asks_model, load_simulator, load_supervisor
 from pytest_uniclaw.judge.base import Simulator, Supervisor
@@ -44,8 +45,8 @@ def check_roles(wanted: Sequence[Wanted], settings: Settings) -> bool:
     for task in tasks:
         if not speaks_of(task.path, "supervisor"):
             needed |= check_supervisor(task, settings)
-        speaks = settings.followups if settings.followups is not None else task.followups
-        if speaks and asks_model(simulator_of(task, settings), task) and not speaks_of(task.path, "simulator"):
+        asks = budget_of(task, settings).followups > 0 and asks_model(simulator_of(task, settings), task)
+        if asks and not speaks_of(task.path, "simulator"):
             choice = simulator_role(task, settings).model
             _check("simulator", choice, task, settings, "--uniclaw-simulator-model")
             needed = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import secrets
 import signal
 import threading
 import time
@@ -80,7 +81,7 @@ def choose_run(config: pytest.Config) -> RunName:
                 directory = find_run(settings.runs_dir, settings.resume)
             except SettingsError as error:
                 raise pytest.UsageError(f"--uniclaw-resume: {error}") from None
-            name = RunName(f"{directory.name}-{os.getpid()}", directory)
+            name = RunName(f"{directory.name}-{secrets.token_hex(3)}", directory)
         else:
             run = new_run()
             name = RunName(run, settings.runs_dir / run)
@@ -120,17 +121,17 @@ def _context(settings: Settings, name: RunName, worker: str) -> RunContext:
 def stop_reason(config: pytest.Config) -> str:
     """Say in words why no further item can be judged: models out of reach, or money spent; empty while one can."""
     run, cap = run_info(config), load_settings(config).max_cost
-    gateway = run.gateway
+    gateway, again = run.gateway, f"continue with --uniclaw-resume={run.directory.name}"
     if gateway is None:
         return ""
     if lost := gateway.lost():
-        return f"{lost}; its log: {run.directory / 'models' / 'gateway.log'}"
+        return f"{lost}; its log: {run.directory / 'models' / 'gateway.log'}; {again}"
     if cap is None:
         return ""
     with suppress(InfraError):
         spend = Gateway(gateway).spend()
         if spend.stopped or spend.known_usd >= cap:
-            return f"the models have cost {spend.known_usd:.2f} USD: --uniclaw-max-cost={cap:g} is reached"
+            return f"the models have cost {spend.known_usd:.2f} USD: --uniclaw-max-cost={cap:g} is reached; {again}"
     return ""
 
 
@@ -148,7 +149,8 @@ def providers_of(settings: Settings) -> list[Provider]:
     found = []
     for p in settings.providers:
         prices = {model: Price.model_validate(row) for model, row in p.prices.items()}
-        fields = {"name": p.name, "base_url": p.base_url, "api_key": p.api_key, "prices": prices}
+        fields = {"name": p.name, "base_url": p.base_url, "api_key": p.api_key, "prices": prices,
+                  "stream_usage": p.stream_usage}  # fmt: skip
         found.append(_table(Provider, f"providers.{p.name}", fields))
     return found
 
@@ -253,6 +255,9 @@ class SessionServices:
         Call it when no worker is left: the reaper takes one last look and ends.
         """
         self._stack.close()
+        if self.prepared:
+            with suppress(OSError):
+                stop_file(choose_run(self._config)).unlink(missing_ok=True)
 
 
 def _die_like_interrupt() -> None:

@@ -18,9 +18,9 @@ from typing import Any, Literal, cast
 
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.optiontable import CONFIG_NAME, DEFAULT_PRIVACY_FILE, OPTIONS, Option
+from pytest_uniclaw.privacy import ENVIRONMENT_PREFIX
 from pytest_uniclaw.status import PartialPolicy
 
-PRIVACY_PREFIX = "UNICLAW_PRIVACY_"
 MOST = 1000
 """The largest count: attempts of a task, judges of a panel, follow-ups, repeats."""
 TABLES = ("providers", "gateway", "agents")
@@ -35,12 +35,12 @@ PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_pro
 
 @dataclass(frozen=True)
 class ProviderSettings:
-    """An OpenAI-compatible provider; ``key_variable`` names the environment variable that held the key."""
+    """An OpenAI-compatible provider; ``stream_usage`` asks it for token counts in streams."""
 
     name: str
     base_url: str
     api_key: str = field(repr=False)
-    key_variable: str = ""
+    stream_usage: bool = True
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -159,7 +159,7 @@ def resolve(
         keep=_flag("keep", texts),
         note=texts["note"],
         privacy_file=_privacy_file(texts["privacy-file"], root),
-        privacy_environment={k: v for k, v in env.items() if k.startswith(PRIVACY_PREFIX)},
+        privacy_environment={k: v for k, v in env.items() if k.startswith(ENVIRONMENT_PREFIX)},
         providers=providers,
         missing_keys=missing,
         gateway=_gateway(config),
@@ -196,7 +196,7 @@ def parse_size(text: str, where: str) -> int:
 
 
 def environment_value(name: str) -> str | None:
-    """Return one environment variable; the only way other modules may ask for one."""
+    """Return one environment variable, for the benchmarks and tests that want one of their own."""
     return os.environ.get(name)
 
 
@@ -236,7 +236,7 @@ def _refuse_shape(option: Option, value: Any, path: Path) -> None:
 
 def _text(option: Option, options: Mapping[str, Any], ini: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     for value in (options.get(option.dest), ini.get(option.dest), config.get(option.key)):
-        if value not in (None, "", False):
+        if value is not None and value is not False and value != "":
             return str(value)
     return option.default
 
@@ -342,18 +342,21 @@ def _providers(
     found: list[ProviderSettings] = []
     missing: dict[str, str] = {}
     for name, table in tables.items():
-        known = {"base_url", "api_key_env", "prices"}
+        known = {"base_url", "api_key_env", "prices", "stream_usage"}
         if not isinstance(table, dict) or set(table) - known or "base_url" not in table:
             given = ", ".join(map(str, table)) if isinstance(table, dict) else type(table).__name__
             raise SettingsError(
-                f"{CONFIG_NAME}: [providers.{name}] takes base_url, api_key_env and prices, got {given}"
+                f"{CONFIG_NAME}: [providers.{name}] takes base_url, api_key_env, prices and stream_usage, got {given}"
             )
+        asks = table.get("stream_usage", True)
+        if not isinstance(asks, bool):
+            raise SettingsError(f"{CONFIG_NAME}: [providers.{name}] stream_usage: expected true or false")
         prices = _prices(str(name), table.get("prices", {}))
         variable = str(table.get("api_key_env", ""))
         if variable and not env.get(variable):
             missing[str(name)] = variable
             continue
-        found.append(ProviderSettings(str(name), str(table["base_url"]), env.get(variable, ""), variable, prices))
+        found.append(ProviderSettings(str(name), str(table["base_url"]), env.get(variable, ""), asks, prices))
     return tuple(found), missing
 
 

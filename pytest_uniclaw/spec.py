@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_uniclaw import __version__
@@ -130,7 +130,7 @@ def digests(spec: AttemptSpec) -> dict[str, str]:
         "network": spec.network,
         "memory": spec.memory,
         "snapshot": spec.run.snapshot_mode,
-        "services": [s.name for s in spec.task.services],
+        "task": repr(replace(spec.task, path=Path(), folder=Path())),  # a conftest.py may have changed what was loaded
         "number": spec.number,
         "protocol": spec.run.protocol,
         "provider": spec.provider.name,

@@ -20,7 +20,10 @@ from pydantic import ValidationError
 
 from pytest_uniclaw.attempt import Attempt
 from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.status import INFRA_STATUSES
 
+Stored = tuple[Path, Attempt]
+"""An attempt with its directory."""
 ATTEMPT_FILE = "uniclaw.json"
 """The complete record of an attempt, in its directory."""
 SHOWN_RUNS = 5
@@ -81,7 +84,7 @@ def new_attempt_directory(parent: Path) -> Path:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically, creating its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")  # short: the file's own name may have all 255 bytes
     try:
         temporary.write_bytes(content)
         temporary.replace(path)
@@ -123,21 +126,38 @@ def load_attempt(directory: Path) -> Attempt | None:
         return None
 
 
-def stored_attempt(task: Path, digests: dict[str, str]) -> tuple[Path, Attempt] | None:
-    """Return a stored attempt of a task's directory whose digests equal ``digests``, with its directory."""
-    for directory in sorted(task.glob("p1-*")):
-        attempt = load_attempt(directory)
-        if attempt is not None and attempt.digests == digests:
-            return directory, attempt
-    return None
+def stored_attempt(task: Path, digests: dict[str, str]) -> Stored | None:
+    """Return the newest judged attempt of a task's directory whose digests equal ``digests``."""
+    found = [
+        stored for stored in _below(task)
+        if stored[1].digests == digests and stored[1].status not in INFRA_STATUSES
+    ]  # fmt: skip
+    return max(found, key=_age, default=None)
 
 
-def attempts_of(run: Path) -> Iterator[tuple[Path, Attempt]]:
-    """Yield every finished attempt of a run with its directory, in path order."""
-    for path in sorted(run.glob(f"a*/*/*/*/*/p1-*/{ATTEMPT_FILE}")):
+def all_attempts(run: Path) -> Iterator[Stored]:
+    """Yield every finished attempt of a run, in path order; a run that was continued may have several of an item."""
+    for task in sorted(run.glob("a*/*/*/*/*/")):
+        yield from _below(task)
+
+
+def attempts_of(run: Path) -> Iterator[Stored]:
+    """Yield the newest finished attempt of every item of a run, in path order: the one that counts."""
+    for task in sorted(run.glob("a*/*/*/*/*/")):
+        if found := list(_below(task)):
+            yield max(found, key=_age)
+
+
+def _below(task: Path) -> Iterator[Stored]:
+    for path in sorted(task.glob(f"p1-*/{ATTEMPT_FILE}")):
         attempt = load_attempt(path.parent)
         if attempt is not None:
             yield path.parent, attempt
+
+
+def _age(stored: Stored) -> tuple[str, int]:
+    """Return when an attempt ended; its file tells two of one second apart."""
+    return stored[1].ended, (stored[0] / ATTEMPT_FILE).stat().st_mtime_ns
 
 
 def append_line(path: Path, value: dict[str, Any]) -> None:

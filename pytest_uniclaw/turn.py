@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from pytest_uniclaw.agents.base import Finish
+from pytest_uniclaw.agents.guard import keep_crash
 from pytest_uniclaw.attempt import Ending, FollowUp, Turn
 from pytest_uniclaw.budget import billed_seconds
 from pytest_uniclaw.errors import (
@@ -20,9 +22,11 @@ from pytest_uniclaw.errors import (
     SettingsError,
     SimulatorError,
     TaskError,
+    UniclawError,
 )
 from pytest_uniclaw.executor import Executor, TurnEvidence
 from pytest_uniclaw.judge.base import Case, Scene, Visible
+from pytest_uniclaw.judge.checks import INTEGRITY
 from pytest_uniclaw.judge.firewall import fingerprints_of
 from pytest_uniclaw.judge.gate import write_follow_up
 from pytest_uniclaw.models.grants import Call, CallClass, infra_error, is_refusal, provider_failure
@@ -30,7 +34,7 @@ from pytest_uniclaw.package import Reader, load_rubric
 from pytest_uniclaw.sandbox.base import Completed, TurnLimits
 from pytest_uniclaw.status import Status
 from pytest_uniclaw.task import PublicView
-from pytest_uniclaw.verdict import Verdict, compute_verdict, handoff_of
+from pytest_uniclaw.verdict import Assessment, Verdict, compute_verdict, handoff_of
 
 Sink = Callable[[dict[str, Any]], None]
 """Receives progress events: JSON primitives with at least ``what``."""
@@ -46,6 +50,8 @@ PROVOKED = "provider_refused_the_request"
 """Flag: the executor's last model call was refused, and the provider answered another question right after."""
 ANSWERS_OTHERS = "provider_answers_others"
 """Flag: a provider that failed the executor for longer than the gateway tries answered another question right after."""
+SANDBOX_LOST = "sandbox_lost:"
+"""How a flag begins that says why the executor lost its sandbox; a turn that this broke off is judged by nobody."""
 OUT_OF_MEMORY = "out_of_memory"
 """Flag: the kernel killed a process of the sandbox for memory during a turn that was not finished."""
 
@@ -68,6 +74,11 @@ class Course:
     def verdicts(self) -> tuple[Verdict, ...]:
         """The verdicts so far."""
         return tuple(t.verdict for t in self.turns if t.verdict)
+
+    @property
+    def tampered(self) -> bool:
+        """Whether a check found that the executor tampered with grading."""
+        return any(flag.startswith(INTEGRITY) for flag in self.flags)
 
     def block(self, status: Status, why: object) -> None:
         """Stop with an infrastructure status."""
@@ -118,11 +129,9 @@ def next_message(course: Course, executor: Executor, view: PublicView, seen: Tur
         view, visible, turn.handoff, tuple(messages[1:]), results=seen.evidence.results, transcript=seen.records,
         provider=spec.provider, owner=spec.owner, roles=executor.roles,
     )  # fmt: skip
-    try:
+    with _answering(executor, "user simulator", spec.simulator, SimulatorError):
         hidden = fingerprints_of(executor.task).protecting(spec.run.secrets(), view.prompt)
         text = write_follow_up(spec.simulator, scene, hidden)
-    except CANNOT_ANSWER as error:
-        raise SimulatorError(str(error)) from None
     candidate, *revised = text.candidates
     follow_up = FollowUp(candidate=candidate, revised="".join(revised), message=text.message, decisions=text.decisions)
     course.turns[-1] = turn.model_copy(update={"follow_up": follow_up})
@@ -234,11 +243,26 @@ def _judge(course: Course, executor: Executor, turn: Turn, seen: TurnEvidence) -
         executor.task, rubric, seen.evidence, turn.number, course.verdicts, spec.provider, spec.owner,
         finished=turn.finished, followups_left=left, roles=executor.roles, variant=executor.variant,
     )  # fmt: skip
-    try:
-        assessment = spec.supervisor.assess(case)
-    except CANNOT_ANSWER as error:
-        raise GradingError(str(error)) from None
+    with _answering(executor, "supervisor", spec.supervisor, GradingError):
+        assessment: object = spec.supervisor.assess(case)
+    if not isinstance(assessment, Assessment):
+        raise GradingError(f"the supervisor {spec.supervisor.name} gave a {type(assessment).__name__}, no Assessment")
     course.note(*assessment.flags)
     return compute_verdict(
         rubric, assessment, threshold=spec.task.threshold, followups_left=left, finished=turn.finished
     )
+
+
+@contextmanager
+def _answering(
+    executor: Executor, role: str, part: object, failed: type[GradingError] | type[SimulatorError]
+) -> Iterator[None]:
+    """Run a hidden role, which may be a conftest's. What keeps it from its answer, a crash too, becomes ``failed``."""
+    try:
+        yield
+    except CANNOT_ANSWER as error:
+        raise failed(str(error)) from None
+    except (UniclawError, OSError):
+        raise
+    except Exception as error:
+        raise failed(f"the {role}: {keep_crash(part, error, executor.spec.directory, executor.redactor)}") from None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_uniclaw.report.agreement import (
     Grade,
     Grading,
     cohen_kappa,
     compare,
+    interval,
     krippendorff,
+    nominal,
     pearson,
     spearman,
     spread,
@@ -26,9 +31,16 @@ COMPUTING_ALPHA = (
 
 def test_alpha_of_the_published_example() -> None:
     units = [[float(v) for v in unit if v is not None] for unit in COMPUTING_ALPHA]
-    nominal = krippendorff(units, lambda a, b: float(a != b))
-    interval = krippendorff(units, lambda a, b: (a - b) ** 2)
-    assert (round(nominal or 0, 3), round(interval or 0, 3)) == (0.743, 0.849)
+    alphas = [krippendorff(units, distances) or 0 for distances in (nominal, interval)]
+    assert [round(alpha, 3) for alpha in alphas] == [0.743, 0.849]
+
+
+@given(st.lists(st.floats(0, 1), max_size=30))
+def test_distances_are_those_of_all_ordered_pairs(values: list[float]) -> None:
+    pairs = list(permutations(values, 2))
+    assert nominal(values) == sum(a != b for a, b in pairs)
+    if values:
+        assert interval(values) == pytest.approx(sum((a - b) ** 2 for a, b in pairs), abs=1e-9)
 
 
 def test_kappa_of_a_table_done_by_hand() -> None:
@@ -45,7 +57,7 @@ def test_correlations() -> None:
 
 def test_what_has_no_variance_is_unknown() -> None:
     assert cohen_kappa([(True, True)] * 5) is None
-    assert krippendorff([[1.0, 1.0]], lambda a, b: (a - b) ** 2) is None
+    assert krippendorff([[0.1, 0.1], [0.1, 0.1]], interval) is None
     assert pearson([1, 1], [1, 2]) is None
     assert cohen_kappa([]) is None
 

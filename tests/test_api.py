@@ -42,6 +42,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,7 @@ def test_one_oracle_attempt(suite: Suite) -> None:
     attempt = run_attempt(spec)
     assert (attempt.status, attempt.score, len(attempt.turns)) == (Status.PASS, 1.0, 1)
     assert attempt.digests == digests(spec)
+    assert digests(replace(spec, task=replace(spec.task, threshold=0.5))) != attempt.digests, "as a conftest.py may do"
     assert load_attempt(spec.directory) == attempt
     assert (spec.directory / "result" / "done.txt").read_text() == "done\n"
 

@@ -646,7 +646,7 @@ def test_hostile_texts_take_linear_time(unit: str) -> None:
         Normaliser({}).text("1" + unit * count)
         return process_time() - began
 
-    assert seconds(40_000) < 20 * max(seconds(4_000), 0.01)
+    assert seconds(40_000) < 50 * max(seconds(4_000), 0.01), "ten times is linear, a hundred times is not"
 
 
 def test_a_change_over_the_borders_of_chunks_merges_them() -> None:

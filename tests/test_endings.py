@@ -166,7 +166,7 @@ def test_nothing_breaks(stage: Stage) -> None:
 
 
 def test_a_sandbox_lost_before_the_executor_ran_is_infrastructure(stage: Stage) -> None:
-    stage.on_prepare = fail(SandboxLost("the sandbox was removed while in use", cause="killed"))
+    stage.on_prepare = fail(SandboxLost("the sandbox ended while in use", cause="killed"))
     attempt = attempt_of(stage)
     assert attempt.status is Status.INFRA_ERROR
     assert "before the executor ran" in attempt.reason
@@ -231,6 +231,40 @@ def test_a_gateway_that_is_gone_is_infrastructure(stage: Stage) -> None:
     spec = spec_of(stage, gateway=address)
     attempt = run_attempt(spec)
     assert (attempt.status, attempt.flags) == (Status.INFRA_ERROR, ("usage_unknown",))
+
+
+def unmet(case: Any, *flags: str) -> Assessment:
+    judgements = tuple(Judgement(checkpoint=c.id, state=State.UNMET, fraction=0.0) for c in case.rubric.checkpoints)
+    return Assessment(judgements=judgements, caps=(), flags=flags)
+
+
+def fall(*_: object) -> Any:
+    raise LookupError("nothing of this name")
+
+
+ROLES_THAT_FAIL = {
+    "supervisor": (fall, fall, Status.UNJUDGED, "the supervisor: LookupError: nothing of this name (test_endings.py:"),
+    "assessment": (nothing, fall, Status.UNJUDGED, "the supervisor fake gave a NoneType, no Assessment"),
+    "simulator": (unmet, fall, Status.SIMULATOR_ERROR, "the user simulator: LookupError: nothing of this name"),
+}
+
+
+@pytest.mark.parametrize(("assess", "reply", "status", "words"), ROLES_THAT_FAIL.values(), ids=ROLES_THAT_FAIL)
+def test_a_role_that_fails_leaves_a_record_with_its_turns(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, assess: Any, reply: Any, status: Status, words: str
+) -> None:
+    monkeypatch.setattr(stage, "assess", lambda case: assess(case) if assess is not nothing else None, raising=False)
+    monkeypatch.setattr(stage, "reply", reply, raising=False)
+    attempt = attempt_of(stage)
+    assert (attempt.status, len(attempt.turns)) == (status, 1)
+    assert words in attempt.problem
+    assert [path.name for path in stage.root.rglob("error.log")] == ["error.log"] * ("LookupError" in words)
+
+
+def test_tampering_ends_the_attempt(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "assess", lambda case: unmet(case, "integrity:planted"), raising=False)
+    attempt = run_attempt(spec_of(stage))
+    assert (attempt.status, attempt.score, len(attempt.turns)) == (Status.INTEGRITY_VIOLATION, 0.0, 1)
 
 
 @pytest.mark.parametrize(("exit_code", "status"), [(1, Status.INFRA_ERROR), (0, Status.PASS)])

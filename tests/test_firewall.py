@@ -434,7 +434,7 @@ def test_no_representation_shows_a_secret(tmp_path: Path) -> None:
 
 def test_a_key_written_into_the_settings_file_is_refused_unseen(tmp_path: Path) -> None:
     (tmp_path / "uniclaw.toml").write_text('[providers.mine]\nbase_url = "http://x"\napi_key = "sk-canary-key"\n')
-    with pytest.raises(SettingsError, match=r"takes base_url, api_key_env and prices, got base_url, api_key$"):
+    with pytest.raises(SettingsError, match=r"takes base_url, .* and stream_usage, got base_url, api_key$"):
         resolve({}, {}, tmp_path, {})
 
 

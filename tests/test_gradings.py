@@ -71,6 +71,16 @@ def test_what_is_wrong_in_a_table_is_named(tmp_path: Path, text: str, message: s
     assert message in str(caught.value)
 
 
+def test_a_row_with_more_fields_than_columns_is_read_and_other_bytes_are_told(tmp_path: Path) -> None:
+    table = tmp_path / "human.csv"
+    table.write_text("task_id,passed\ntask_1,pass,0.9,a note\n")
+    (grading,) = gradings_of([table])
+    assert grading == {("task_1",): Grade(True, None)}
+    table.write_bytes("task_id,passed\ntäsk,pass\n".encode("latin-1"))
+    with pytest.raises(SettingsError, match=r"human.csv: is no CSV table in UTF-8"):
+        gradings_of([table])
+
+
 def test_the_command_prints_figures_disagreements_and_spread(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -130,6 +130,14 @@ def test_a_fatal_check_is_final_whatever_the_model_says(tmp_path: Path) -> None:
     assert (verdict.decision, verdict.fatal) == (Decision.FAIL, ("the report was published: it is out",))
 
 
+def test_after_tampering_no_model_is_asked(tmp_path: Path) -> None:
+    tampers = C1.replace("    assert", "    evidence.violation('the answers were replaced')\n    assert")
+    case = case_with(tmp_path, tampers, FakeChat([GradingError("no model may be asked")]))
+    assessment = AUTO.assess(case)
+    assert assessment.flags == ("integrity:the answers were replaced",)
+    assert case.roles.opened == []  # type: ignore[union-attr]
+
+
 def test_a_skipped_check_is_the_authors_fault_and_not_the_models_to_judge(tmp_path: Path) -> None:
     skipped = C1.replace("    assert", "    pytest.skip('no engine')\n    assert")
     with pytest.raises(GradingError, match="was skipped: no engine"):

@@ -168,6 +168,11 @@ def test_of_the_conversation_a_bounded_part_is_folded(monkeypatch: pytest.Monkey
     assert verify.spoken_on(desk) == [("assistant", "abcde"), ("assistant", "fgh")]
 
 
+@pytest.mark.parametrize("path", ["evidence/" + "a" * 300, "evidence/a\0b", "evidence/" + "a/" * 3000, "evidence/../x"])
+def test_what_cannot_be_a_path_is_not_there(tmp_path: Path, path: str) -> None:
+    assert not Desk(None, {"evidence": tmp_path}, ()).exists(path)  # type: ignore[arg-type]
+
+
 def test_the_reason_of_a_judge_without_an_answer_has_all_errors_first_first() -> None:
     with pytest.raises(GradingError) as caught:
         settle(Rejected("no object"), "after 2 re-asks", ("caps: missing x", "no object"))

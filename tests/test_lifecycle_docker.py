@@ -19,6 +19,8 @@ import pytest
 from support.packages import Suite
 from support.sessions import Process, Session, alive, process_tree, start, wait_until
 
+from pytest_uniclaw.paths import scratch_prefix
+
 docker = pytest.importorskip("docker")
 pytestmark = pytest.mark.docker
 
@@ -170,7 +172,7 @@ def remains(engine: docker.DockerClient, run: str, processes: dict[Process, str]
         containers=tuple(c["Id"] for c in engine.api.containers(all=True, filters=label)),
         networks=tuple(n["Name"] for n in engine.api.networks(filters=label)),
         volumes=tuple(v["Name"] for v in engine.api.volumes(filters=label)["Volumes"] or ()),
-        folders=tuple(Path(tempfile.gettempdir()).glob(f"uniclaw-{run}-*")),
+        folders=tuple(Path(tempfile.gettempdir()).glob(f"{scratch_prefix(run)}*")),
         processes=tuple(command for process, command in processes.items() if alive(process)),
     )
 

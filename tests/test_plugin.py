@@ -266,6 +266,34 @@ def test_a_gate_excuses_failed_tasks_only(suite):
     assert suite.runpytest_subprocess(*docker, "--gate=pr>=0.9", "-k", names).ret == GATE_FAILED
 
 
+@pytest.mark.docker
+def test_a_gate_does_not_excuse_a_pass_that_was_to_fail(suite):
+    suite.makeconftest(
+        TOLD + """
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "01_pass" in item.nodeid:
+            item.add_marker(pytest.mark.xfail(strict=True))
+"""
+    )
+    options = ("--agent=nop", "--uniclaw-sandbox=docker", "--supervisor=checks", "--gate=pr>=0.3", "-k", "pass or 02")
+    add_task(suite.path, "task_101_02_pass")
+    result = suite.runpytest_subprocess(*options)
+    result.assert_outcomes(failed=1, passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["inline", "workers"])
+def test_a_session_that_can_judge_no_more_stops_before_an_item_and_not_after_the_last(suite, workers):
+    enough = "\nfrom pytest_uniclaw import plugin\nplugin.stop_reason = lambda config: 'that was enough'\n"
+    suite.makeconftest(TOLD + enough)
+    result = suite.runpytest_subprocess(*LOCAL, *workers, "-k", "pass")
+    assert result.ret == pytest.ExitCode.OK
+    result = suite.runpytest_subprocess(*LOCAL, *workers)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*NOT RUN: 3 of 4*", "*that was enough*"])
+
+
 def test_the_user_is_told_of_code_on_the_host(suite):
     path = suite.path / "suites/101_skill_usage/task_101_01_pass.yaml"
     path.write_text(path.read_text() + "pre_exec: [ops/populate.py]\n")

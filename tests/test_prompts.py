@@ -43,9 +43,9 @@ def test_the_desktop_is_mentioned_only_where_there_is_one(language: Literal["en"
     assert first_message(view(language), PATHS, gui=True).endswith(f"\n\n{BODY}\n")
 
 
-def test_base_skills_come_first_and_once() -> None:
-    text = first_message(view("en", "adding", "web-search"), PATHS, base_skills=["web-search", "apt-package-manager"])
-    assert re.findall(r"/h/skills/([\w-]+)/SKILL\.md", text) == ["web-search", "apt-package-manager", "adding"]
+def test_skills_are_listed_in_order_and_once() -> None:
+    text = first_message(view("en", "adding", "web-search", "adding"), PATHS)
+    assert re.findall(r"/h/skills/([\w-]+)/SKILL\.md", text) == ["adding", "web-search"]
     assert "(none)" in first_message(view("en"), PATHS)
 
 

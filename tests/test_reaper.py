@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_uniclaw.paths import scratch_prefix
 from pytest_uniclaw.sandbox import reaper
 
 ROOT = str(Path(reaper.__file__).resolve().parents[2])
@@ -115,6 +116,10 @@ def test_removal_by_worker_by_run_and_by_deadline() -> None:
     found = reaper.remove_owned(run)
     assert (found.containers, found.volumes, found.failed) == (1, 1, 0)
     assert reaper.remove_owned(run).total == 0
+
+
+def test_the_folders_of_a_continued_run_are_not_those_of_the_run() -> None:
+    assert not scratch_prefix("20261130-041500-3fa2-0c1d2e").startswith(scratch_prefix("20261130-041500-3fa2"))
 
 
 @pytest.mark.docker

@@ -84,8 +84,8 @@ def test_a_failure_before_the_first_attempt_leaves_no_run(
 def test_a_failure_at_one_attempt_is_infrastructure_and_the_others_are_judged(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = folder / "runs" / "one" / "a1" / "nanobot" / "m" / "101_skill_usage" / TASK
-    for name, score in (("p1-abc", 0.5), ("p1-def", 0.6)):
+    for number, name, score in ((1, "p1-abc", 0.5), (2, "p1-def", 0.6)):
+        stored = folder / "runs" / "one" / f"a{number}" / "nanobot" / "m" / "101_skill_usage" / TASK
         kept = attempt(Status.BUDGET_EXHAUSTED).model_copy(update={"score": score})
         used = (Usage(role="executor", calls=3), Usage(role="supervisor", calls=9))
         turn = Turn(
@@ -112,3 +112,29 @@ def test_a_failure_at_one_attempt_is_infrastructure_and_the_others_are_judged(
     found = [one for _, one in attempts_of(folder / "runs" / new)]
     assert [one.status for one in found] == [Status.RATE_LIMIT, Status.UNJUDGED]
     assert [[used.role for used in one.usage] for one in found] == [["executor"], ["executor"]], "another judge's use"
+
+
+def test_what_was_broken_off_is_judged_by_nobody_and_the_runs_flags_stay(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = folder / "runs" / "one" / "a1" / "nanobot" / "m" / "101_skill_usage" / TASK / "p1-abc"
+    lost = attempt(Status.EXECUTOR_INCOMPLETE)
+    turn = lost.turns[0].model_copy(update={"ending": Ending.LOST, "finished": False})
+    flags = ("sandbox_lost:killed", "out_of_memory", "integrity:old")
+    save_attempt(place, lost.model_copy(update={"task_id": TASK, "turns": (turn,), "flags": flags}))
+    monkeypatch.setattr(ChecksSupervisor, "assess", lambda *_: pytest.fail("nothing is there to judge"))
+    assert main(["regrade", "one", "--supervisor=checks", "--sandbox=local"]) == 0
+    (new,) = [name for name in runs(folder) if name != "one"]
+    ((_, found),) = attempts_of(folder / "runs" / new)
+    assert (found.status, found.flags) == (Status.EXECUTOR_INCOMPLETE, ("sandbox_lost:killed", "out_of_memory"))
+
+
+def test_evidence_that_cannot_be_read_costs_its_attempt_only(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> Any:
+        raise FileNotFoundError(2, "No such file or directory", "evidence")
+
+    monkeypatch.setattr(ChecksSupervisor, "assess", gone)
+    assert main(["regrade", "one", "--supervisor=checks", "--sandbox=local"]) == 1
+    assert "-> - infra_error" in capsys.readouterr().out

@@ -155,6 +155,17 @@ def attempt(status=Status.PASS):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("protocol", "score"), [("strict", 0.3), ("paper", 0.95)])
+def test_the_best_verdict_is_of_the_turns_that_count(protocol, score):
+    (turn,), judged = attempt().turns, [(0.3, True), (0.95, False)]
+    turns = [
+        turn.model_copy(update={"verdict": SimpleNamespace(score=of_turn), "finished": finished})
+        for of_turn, finished in judged
+    ]
+    best = attempt().model_copy(update={"turns": tuple(turns), "protocol": protocol}).best_verdict
+    assert best.score == score
+
+
 @pytest.mark.parametrize("status", list(Status))
 def test_upstream_knows_every_status_that_is_written(status):
     known = {

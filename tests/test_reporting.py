@@ -13,7 +13,7 @@ import pytest
 from pytest_uniclaw.attempt import LaneUse
 from pytest_uniclaw.html import cell, details
 from pytest_uniclaw.outcome import detail_of
-from pytest_uniclaw.progress import line_of
+from pytest_uniclaw.progress import FOLDER, ProgressPrinter, line_of
 from pytest_uniclaw.report.record import ItemRecord
 from pytest_uniclaw.settings import RoleOptions, Settings
 from pytest_uniclaw.terminal import header, report_lines, resume_line, set_up
@@ -180,6 +180,16 @@ def test_progress_and_results_share_no_line(pytester, workers, verbose):
     if not verbose:
         results = [line for line in result.outlines if re.match(r"[.FI]+( |$)", line)]
         assert "".join(line.partition(" ")[0] for line in results) == "FI."
+
+
+def test_an_event_that_was_cut_short_is_passed_over(tmp_path, capfd, request):
+    printer = ProgressPrinter(tmp_path, request.config.pluginmanager.get_plugin("terminalreporter"))
+    whole = json.dumps({"item": "task_x.yaml::nop", "turn": 1, "of": 3, "what": "judging"})
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "gw0.jsonl").write_text(f'{whole[:20]}{whole}\n{{"what": "verdict"}}\n{whole}\n')
+    printer.start()
+    printer.close()
+    assert capfd.readouterr().out.split("\n") == ["  task_x.yaml::nop: turn 1/3: judging", ""]
 
 
 def test_progress_lines():

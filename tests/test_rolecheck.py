@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,18 @@ def test_an_executors_provider_without_key_is_named_by_its_own_variable(tmp_path
     for model, variable in (("acme/x", "ACME_KEY"), ("gpt-5.4", "OPENAI_API_KEY")):
         with pytest.raises(SettingsError, match=f"has no key for .*\n  fix: set {variable}, or run the scripted model"):
             check(tmp_path, session_options("executor", model=model), "nanobot")
+
+
+def test_the_papers_two_follow_ups_need_a_simulator_whatever_the_task_says(tmp_path: Path) -> None:
+    (tmp_path / "uniclaw.toml").write_text("followups = 0\n")
+    options = session_options("simulator", simulator="model")
+    assert not check(tmp_path, options)
+    (tmp_path / "uniclaw.toml").unlink()
+    task = replace(load_task(build(tmp_path).yaml), followups=0)
+    for protocol, asked in (("strict", False), ("paper", True)):
+        settings = resolve(options | {"uniclaw_protocol": protocol}, {}, tmp_path, {})
+        with pytest.raises(SettingsError, match=NO_MODEL["simulator"]) if asked else nullcontext():
+            assert not check_roles([Wanted(task, "nop")], settings)
 
 
 PRICED = """

@@ -258,9 +258,17 @@ def test_an_image_built_on_ours_is_known_by_its_label(monkeypatch: pytest.Monkey
         "bare:1": {"Config": {"Labels": None}},
         "imported:1": {"Config": None},
     }
-    monkeypatch.setattr(docker, "connected", nullcontext)
+    engine = SimpleNamespace(info=lambda: {"CgroupDriver": "systemd"})
+    monkeypatch.setattr(docker, "connected", lambda _: nullcontext(engine))
     monkeypatch.setattr(docker, "image_record", lambda _, reference: records[reference])
     provider = docker.DockerProvider()
     provider.check(["mine:1"])
     with pytest.raises(SettingsError, match="not built on ours: bare:1, imported:1;"):
         provider.check(["mine:1", "bare:1", "imported:1"])
+
+
+def test_an_engine_that_cannot_freeze_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SimpleNamespace(info=lambda: {"CgroupDriver": "none"})
+    monkeypatch.setattr(docker, "connected", lambda _: nullcontext(engine))
+    with pytest.raises(SettingsError, match=r"this engine has no cgroups.*\n  fix: boot with cgroup v2"):
+        docker.DockerProvider().check([])

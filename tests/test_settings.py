@@ -146,6 +146,26 @@ def test_what_is_wrong_in_a_table_for_the_gateway_is_named(tmp_path, text, words
     assert words in str(caught.value)
 
 
+def test_a_zero_of_the_file_is_no_omission(tmp_path):
+    (tmp_path / "uniclaw.toml").write_text("followups = 0\ninfra_retries = 0\nkeep = false\n")
+    settings = resolve({}, {}, tmp_path, {})
+    assert (settings.followups, settings.infra_retries, settings.keep) == (0, 0, False)
+    for key in ("max_cost", "attempts"):
+        (tmp_path / "uniclaw.toml").write_text(f"{key} = 0\n")
+        with pytest.raises(SettingsError, match="=0: expected"):
+            resolve({}, {}, tmp_path, {})
+
+
+def test_a_provider_need_not_be_asked_for_counts(tmp_path):
+    table = '[providers.a]\nbase_url = "http://x"\n'
+    for line, asks in (("", True), ("stream_usage = false\n", False)):
+        (tmp_path / "uniclaw.toml").write_text(table + line)
+        assert {p.name: p.stream_usage for p in providers_of(resolve({}, {}, tmp_path, {}))}["a"] is asks
+    (tmp_path / "uniclaw.toml").write_text(table + 'stream_usage = "no"\n')
+    with pytest.raises(SettingsError, match=r"\[providers.a\] stream_usage: expected true or false"):
+        resolve({}, {}, tmp_path, {})
+
+
 def test_the_gateways_limits_are_read(tmp_path):
     (tmp_path / "uniclaw.toml").write_text("[gateway]\nidle_seconds = 2\ntries = 3\n")
     tuning = tuning_of(resolve({}, {}, tmp_path, {}))

@@ -3,7 +3,9 @@
 import pytest
 
 from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.status import Status
 from pytest_uniclaw.store import (
+    all_attempts,
     attempts_of,
     find_run,
     load_attempt,
@@ -14,6 +16,7 @@ from pytest_uniclaw.store import (
     set_aside,
     stored_attempt,
     task_directory,
+    write_bytes,
     write_text,
 )
 from tests.test_report import attempt
@@ -51,6 +54,31 @@ def test_a_stored_attempt_is_found_by_equal_digests_only(tmp_path):
     assert stored_attempt(parent, {"task": "a", "image": "b"}) == (directory, stored)
     assert stored_attempt(parent, {"task": "a", "image": "c"}) is None
     assert [found for _, found in attempts_of(tmp_path)] == [stored]
+
+
+def test_the_newest_judged_attempt_of_an_item_stands_for_it(tmp_path):
+    parent = task_directory(tmp_path, 1, "nanobot", "m", "104_multimodal", "task_1")
+    digests = {"task": "a"}
+    made = [
+        ("p1-000000", Status.INFRA_ERROR, "2026-11-30T10:00:09+00:00"),
+        ("p1-aaaaaa", Status.PASS, "2026-11-30T10:00:05+00:00"),
+        ("p1-ffffff", Status.FAIL, "2026-11-30T10:00:03+00:00"),
+    ]
+    for name, status, ended in made:
+        save_attempt(parent / name, attempt(status).model_copy(update={"digests": digests, "ended": ended}))
+    found = stored_attempt(parent, digests)
+    assert found is not None
+    assert (found[0].name, found[1].status) == ("p1-aaaaaa", Status.PASS)
+    assert [directory.name for directory, _ in attempts_of(tmp_path)] == ["p1-000000"], "the newest counts"
+    assert [directory.name for directory, _ in all_attempts(tmp_path)] == [name for name, _, _ in made]
+
+
+def test_a_name_of_255_bytes_can_be_written(tmp_path):
+    path = tmp_path / ("x" * 255)
+    write_bytes(path, b"old")
+    write_bytes(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_half_a_record_is_no_attempt(tmp_path):

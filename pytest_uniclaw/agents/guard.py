@@ -97,22 +97,29 @@ class GuardedAgent:
         return AgentError(f"{type(self.agent).__name__}.{method} returned {given}; return {wanted}")
 
     def _crash(self, error: BaseException) -> AgentError:
-        """Keep the traceback and say what happened where. A disk that refuses it costs the traceback only."""
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-            trace = trace.tb_next
-        told = TracebackException(type(error), error, trace)
-        with suppress(OSError):
-            write_text(self.folder / ERROR_LOG, self.redactor.text("".join(told.format())))
-        text = " ".join(self.redactor.text(str(told)).split())
-        short = text if len(text) <= TEXT_LENGTH else text[: TEXT_LENGTH - 1] + "…"
-        where = place_of(told.stack, files_of(self.agent))
-        return AgentError(f"{type(error).__name__}: {short} ({where}); traceback in {ERROR_LOG}")
+        return AgentError(keep_crash(self.agent, error, self.folder, self.redactor))
 
 
-def files_of(agent: object) -> set[str]:
-    """Return the source files of an adapter's methods, with those of its base classes."""
-    members = [member for kind in type(agent).__mro__ for member in vars(kind).values()]
+def keep_crash(part: object, error: BaseException, folder: Path, redactor: Redactor) -> str:
+    """Keep the traceback of a part that other people may have written; return what happened and where in its file.
+
+    A disk that refuses the traceback costs no more than that.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    told = TracebackException(type(error), error, trace)
+    with suppress(OSError):
+        write_text(folder / ERROR_LOG, redactor.text("".join(told.format())))
+    text = " ".join(redactor.text(str(told)).split())
+    short = text if len(text) <= TEXT_LENGTH else text[: TEXT_LENGTH - 1] + "…"
+    where = place_of(told.stack, files_of(part))
+    return f"{type(error).__name__}: {short} ({where}); traceback in {ERROR_LOG}"
+
+
+def files_of(part: object) -> set[str]:
+    """Return the source files of an object's methods, with those of its base classes."""
+    members = [member for kind in type(part).__mro__ for member in vars(kind).values()]
     return {member.__code__.co_filename for member in members if hasattr(member, "__code__")}
 
 

@@ -13,7 +13,7 @@ from pytest_uniclaw.commands.runs import add_runs_dir, runs_dir
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.judge.base import Evidence
 from pytest_uniclaw.report.atif import trajectory
-from pytest_uniclaw.store import attempts_of, find_run, load_attempt, write_json
+from pytest_uniclaw.store import all_attempts, find_run, load_attempt, write_json
 
 FILE = "trajectory.json"
 
@@ -51,7 +51,7 @@ def _attempts(runs: Path, source: str) -> Iterator[tuple[Path, Attempt]]:
     if attempt is not None:
         yield Path(source).resolve(), attempt
         return
-    found = list(attempts_of(find_run(runs, source)))
+    found = list(all_attempts(find_run(runs, source)))
     if not found:
         raise SettingsError(f"{source} holds no finished attempt\n  fix: name a run or an attempt's folder (p1-…)")
     yield from found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pytest_uniclaw.errors import TaskError
 from pytest_uniclaw.judge.base import Case, Judge
 from pytest_uniclaw.judge.model import ModelSupervisor
-from pytest_uniclaw.judge.supervisor import ChecksSupervisor, marked_lines
+from pytest_uniclaw.judge.supervisor import ChecksSupervisor, marked_lines, tampered
 from pytest_uniclaw.modelchoice import RoleChoice
 from pytest_uniclaw.package import HiddenFolder, Reader, load_rubric, open_hidden
 from pytest_uniclaw.task import Task
@@ -48,9 +48,12 @@ class AutoSupervisor:
         return replace(self, model=model)
 
     def assess(self, case: Case) -> Assessment:
-        """Judge every checkpoint and cap. Raises what the checks and the model raise."""
+        """Judge every checkpoint and cap; after tampering, only what has a check, since the score is 0 anyway.
+
+        Raises what the checks and the model raise.
+        """
         settled, rest = self.checks.settle(case)
-        if rest.empty:
+        if rest.empty or tampered(settled):
             return settled
         judged = self.model.judge(case, replace(rest, settled=settled))
         checkpoints = {j.checkpoint: j for j in (*settled.judgements, *judged.judgements)}

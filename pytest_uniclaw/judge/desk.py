@@ -49,10 +49,13 @@ class Desk:
     records: tuple[Record, ...]
 
     def exists(self, path: str) -> bool:
-        """Whether a workspace path is there, links not followed."""
+        """Whether a workspace path is there, links not followed; what cannot be a path is not."""
         name, _, rest = plain_path(path).partition("/")
         base = self.folders.get(name)
-        return base is not None and _is_plain(base, rest)
+        try:
+            return base is not None and _is_plain(base, rest)
+        except (OSError, ValueError):
+            return False
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import fmean
 
 RESAMPLES = 2000
@@ -101,7 +100,7 @@ def spread(gradings: Sequence[Grading]) -> Spread:
     return Spread(
         gradings=len(gradings), attempts=len(shared),
         score_range=fmean(max(row) - min(row) for row in full) if full else None,
-        flipped=fmean(len({g.passed for g in row}) > 1 for row in rows), alpha=krippendorff(scores, _squared),
+        flipped=fmean(len({g.passed for g in row}) > 1 for row in rows), alpha=krippendorff(scores, interval),
     )  # fmt: skip
 
 
@@ -116,19 +115,29 @@ def cohen_kappa(pairs: Sequence[tuple[object, object]]) -> float | None:
     return None if math.isclose(expected, 1.0) else (observed - expected) / (1 - expected)
 
 
-def krippendorff(units: Sequence[Sequence[float]], distance: Callable[[float, float], float]) -> float | None:
+def krippendorff(units: Sequence[Sequence[float]], distances: Callable[[Sequence[float]], float]) -> float | None:
     """Krippendorff's alpha of any number of raters with missing values (Krippendorff 2011).
 
-    ``units`` holds the values that each unit got; units with fewer than two values say nothing.
+    ``units`` holds the values that each unit got; units with fewer than two values say nothing. ``distances`` adds up
+    the distances of all ordered pairs of some values: :func:`nominal` or :func:`interval`.
     """
     kept = [unit for unit in units if len(unit) > 1]
     values = [value for unit in kept for value in unit]
-    if len(values) < 2:
+    if len(set(values)) < 2:
         return None
-    observed = sum(sum(distance(a, b) for a, b in combinations(unit, 2)) * 2 / (len(unit) - 1) for unit in kept)
-    counts = Counter(values)
-    expected = sum(distance(a, b) * counts[a] * counts[b] * 2 for a, b in combinations(counts, 2))
-    return None if expected == 0 else 1 - (len(values) - 1) * observed / expected
+    observed = sum(distances(unit) / (len(unit) - 1) for unit in kept)
+    return 1 - (len(values) - 1) * observed / distances(values)
+
+
+def nominal(values: Sequence[float]) -> float:
+    """Return how many ordered pairs of the values differ."""
+    return float(len(values) ** 2 - sum(count**2 for count in Counter(values).values()))
+
+
+def interval(values: Sequence[float]) -> float:
+    """Return the sum of the squared differences over all ordered pairs of the values."""
+    mean = fmean(values)
+    return 2 * len(values) * math.fsum((value - mean) ** 2 for value in values)
 
 
 def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -155,14 +164,6 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [fmean(places[value]) for value in values]
 
 
-def _nominal(first: float, second: float) -> float:
-    return float(first != second)
-
-
-def _squared(first: float, second: float) -> float:
-    return (first - second) ** 2
-
-
 def _scored(pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
     both = [(a.score, b.score) for a, b in pairs if a.score is not None and b.score is not None]
     return [a for a, _ in both], [b for _, b in both]
@@ -177,11 +178,11 @@ def _kappa(pairs: Sequence[Pair]) -> float | None:
 
 
 def _verdict_alpha(pairs: Sequence[Pair]) -> float | None:
-    return krippendorff([(float(a.passed), float(b.passed)) for a, b in pairs], _nominal)
+    return krippendorff([(float(a.passed), float(b.passed)) for a, b in pairs], nominal)
 
 
 def _score_alpha(pairs: Sequence[Pair]) -> float | None:
-    return krippendorff(list(zip(*_scored(pairs), strict=True)), _squared)
+    return krippendorff(list(zip(*_scored(pairs), strict=True)), interval)
 
 
 def _pearson(pairs: Sequence[Pair]) -> float | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pytest_uniclaw.attempt import Attempt
-from pytest_uniclaw.store import attempts_of, run_names
+from pytest_uniclaw.store import all_attempts, run_names
 
 RUNS_READ = 20
 """How many of the newest runs are looked at."""
@@ -64,5 +64,5 @@ def cost_of(attempt: Attempt) -> float | None:
 
 def _earlier(runs: Path) -> Iterable[Attempt]:
     for name in run_names(runs)[:RUNS_READ]:
-        for _, attempt in attempts_of(runs / name):
+        for _, attempt in all_attempts(runs / name):
             yield attempt

@@ -32,8 +32,12 @@ def gradings_of(sources: Sequence[Path]) -> list[Grading]:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [{str(k).strip(): (v or "").strip() for k, v in row.items()} for row in csv.DictReader(file)]
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            table = list(csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SettingsError(f"{path}: is no CSV table in UTF-8: {error}") from None
+    rows = [{str(k).strip(): (v or "").strip() for k, v in row.items() if k is not None} for row in table]
     if not rows or not {"task_id", "passed"} <= set(rows[0]):
         raise SettingsError(
             f"{path}: expected a CSV table with the columns task_id and passed\n"

@@ -10,6 +10,6 @@ from pytest_uniclaw.store import attempts_of
 
 
 def records_of_run(run: Path, policy: PartialPolicy | None = None) -> list[ItemRecord]:
-    """Return one record per finished attempt of a run, in path order."""
+    """Return one record per item of a run, of its newest finished attempt, in path order."""
     chosen = policy or PartialPolicy()
     return [record_of_attempt(attempt, chosen, directory, replayed=False) for directory, attempt in attempts_of(run)]

@@ -203,12 +203,18 @@ class DockerProvider:
             yield DockerWorkspace(container, job)
 
     def check(self, images: Sequence[str]) -> None:
-        """Raise SettingsError, with the remedy: no engine, an image is missing, or one is not built on ours."""
+        """Raise SettingsError, with the remedy: no engine or one without cgroups, an image missing or not on ours."""
         try:
-            with connected(self.base_url) as api:
+            with connected(self.base_url) as api, calls("describe itself"):
+                bare = api.info().get("CgroupDriver") == "none"
                 labels = {image: image_labels(api, image) for image in images}
         except EngineError as error:
             raise SettingsError(f"{error}\n  fix: start Docker, or see `uniclaw doctor`") from error
+        if bare:
+            raise SettingsError(
+                "this engine has no cgroups, so a sandbox has no limits and cannot be frozen\n"
+                "  fix: boot with cgroup v2, which a rootless engine needs, or use one that runs as root"
+            )
         if missing := [image for image, found in labels.items() if found is None]:
             ours = [image for image in missing if ":" not in image and "/" not in image]
             way = f"run `uniclaw images build {' '.join(ours)}`" if ours else "build it, or pull it"

@@ -116,7 +116,7 @@ class Container:
 
     @contextmanager
     def calls(self, what: str) -> Iterator[None]:
-        """Turn a failed call into :class:`SandboxLost` when the engine answers and the container is gone or dead.
+        """Turn a failed call into :class:`SandboxLost` when the engine answers and the container is dead.
 
         Otherwise it becomes an :class:`EngineError`.
         """
@@ -144,10 +144,13 @@ class Container:
         return record
 
     def death(self) -> SandboxLost | None:
-        """Return why the container is no longer running, None while it is. Raises EngineError."""
+        """Return why the container is no longer running, None while it is.
+
+        Raises EngineError when the engine does not answer or has no such container: nobody inside can remove it.
+        """
         record = self.state()
         if record is None:
-            return SandboxLost("the sandbox was removed while in use", cause="killed")
+            raise EngineError("the sandbox was removed from outside while in use")
         state = record["State"]
         if state["Running"]:
             return None
