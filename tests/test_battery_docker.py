@@ -224,9 +224,10 @@ def test_the_session_ends_as_a_whole(battery: Session) -> None:
     assert battery.code == pytest.ExitCode.TESTS_FAILED, battery.output
     assert "INTERNALERROR" not in battery.output
     assert "node down" not in battery.output
-    judged, run = len(battery.cases) - len(BROKEN) - 1, len(battery.cases) - len(BROKEN)
+    run = len(battery.cases) - len(BROKEN)
+    judged = run - 2
     assert run == 19
-    assert f"7/{run} passed, 1 infra, coverage {judged}/{run}" in battery.output
+    assert f"7/{run} passed, 2 infra, coverage {judged}/{run}" in battery.output
 
 
 @pytest.mark.parametrize("name", PASSING)
@@ -293,7 +294,6 @@ INCOMPLETE = {
     "memory": ("exited", 137, ("out_of_memory",)),
     "disk": ("lost", None, ("sandbox_lost:disk",)),
     "killed": ("lost", None, ("sandbox_lost:killed",)),
-    "removed": ("lost", None, ("sandbox_lost:killed",)),
 }
 
 
@@ -306,6 +306,13 @@ def test_an_executor_that_did_not_finish(battery: Session, name: str) -> None:
     assert (turn["ending"], turn["exit_code"], tuple(attempt["flags"])) == (ending, code, flags), attempt["reason"]
     assert not turn["finished"]
     assert attempt["score"] == 0.0
+
+
+def test_a_container_that_was_removed_from_outside_is_infrastructure(battery: Session) -> None:
+    attempt = battery.attempt("removed")
+    assert (battery.cases["removed"].outcome, battery.cases["removed"].status) == ("error", "infra_error")
+    assert [turn["ending"] for turn in attempt["turns"]] == ["lost"]
+    assert "the sandbox was removed from outside" in attempt["reason"]
 
 
 @pytest.mark.parametrize("name", ["stubborn", "kills", "kills_root", "memory"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 60.0
 """An engine that does not answer one request for this long is lost."""
+KILLED = 128 + 9
+REMOVAL_SECONDS = 1.0
+"""An engine that is told to remove a running container kills it first, and has removed it within this."""
 _VERSIONS: dict[str, str] = {}
 """The API version of each engine that has answered, by address: to say it, an engine runs three programs each time."""
 
@@ -149,6 +153,12 @@ class Container:
         Raises EngineError when the engine does not answer or has no such container: nobody inside can remove it.
         """
         record = self.state()
+        end = time.monotonic() + REMOVAL_SECONDS
+        while record and not record["State"]["Running"] and record["State"]["ExitCode"] == KILLED:
+            if time.monotonic() > end:
+                break
+            time.sleep(0.1)
+            record = self.state()
         if record is None:
             raise EngineError("the sandbox was removed from outside while in use")
         state = record["State"]
