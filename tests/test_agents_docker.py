@@ -51,7 +51,7 @@ turns:
   - - say: "Turn {{turn}} has read it all."
 """
 LONG, LONGER = (f"Sum {size}. " + "é表 x" * (size // 7) + f" End {size}." for size in (100_000, 1_000_000))
-DEADLINES = {"openclaw@2026.9.6": 120.0, "openclaw_edict": 90.0}
+DEADLINES = {"openclaw": 60.0, "openclaw@2026.9.6": 120.0, "openclaw_edict": 90.0, "opencode": 60.0}
 """Seconds for a turn that is to be ended while the agent works, where 30 are too few for its start."""
 
 

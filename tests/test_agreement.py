@@ -58,6 +58,7 @@ def test_correlations() -> None:
 def test_what_has_no_variance_is_unknown() -> None:
     assert cohen_kappa([(True, True)] * 5) is None
     assert krippendorff([[0.1, 0.1], [0.1, 0.1]], interval) is None
+    assert krippendorff([[0.0, 1e-200]], interval) is None, "nor what is too little for its square"
     assert pearson([1, 1], [1, 2]) is None
     assert cohen_kappa([]) is None
 

@@ -167,7 +167,7 @@ turns:
   - - say: "Turn {turn} goes on."
 """
     with seated(gateway, tmp_path, agent, script) as seat:
-        killed = seat.turn(1, "Go.", TurnLimits(30.0, 60.0))
+        killed = seat.turn(1, "Go.", TurnLimits(60.0, 90.0))
         assert killed.completed.ending is Ending.DEADLINE
         assert not [line for line in seat.processes() if agent.table.first[0] in line]
         assert not killed.finish.finished

@@ -86,7 +86,7 @@ def test_taizi_answers_alone_and_remembers(gateway: GatewayProcess, tmp_path: Pa
 def test_a_turn_killed_while_the_model_hangs_leaves_nothing(gateway: GatewayProcess, tmp_path: Path) -> None:
     script = "turns: [[{shell: 'echo one'}, {hang: true}], [{say: 'Back.'}]]"
     with seated(gateway, tmp_path, "openclaw_edict", script) as seat:
-        killed = seat.turn(1, "Go.", TurnLimits(45.0, 200.0))
+        killed = seat.turn(1, "Go.", TurnLimits(90.0, 200.0))
         assert killed.completed.ending is Ending.DEADLINE
         assert not [line for line in seat.processes() if "openclaw" in line or "edict_run" in line]
         assert not killed.finish.finished

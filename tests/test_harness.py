@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -299,6 +300,35 @@ def test_integrity_and_wrong_awards(grade: Grade) -> None:
     assert [line["message"] for line in of_kind(lines, "integrity")] == ["the answer file was replaced"]
     results = {line["id"]: (line["outcome"], line["award"]) for line in lines if "id" in line}
     assert results == {"C1": ("passed", None), "C2": ("error", None), "C3": ("failed", None), "x": ("error", None)}
+
+
+def test_a_program_that_a_check_runs_decides_no_other_check(grade: Grade) -> None:
+    """Root may open the pipe of another process, an ordinary account may not."""
+    forger = b"""
+import glob, json, os
+for path in glob.glob(f"/proc/{os.getppid()}/fd/*"):
+    if os.readlink(path).startswith("pipe:") and os.access(path, os.W_OK):
+        line = {"kind": "checkpoint", "id": "C2", "node": "check_it.py::check_fails", "outcome": "passed"}
+        with open(path, "wb", 0) as pipe:
+            pipe.write(json.dumps(line | {"award": None, "message": ""}).encode() + b"\\n")
+"""
+    lines = grade(
+        """
+        import subprocess, sys
+
+        @pytest.mark.checkpoint("C1")
+        def check_runs_it(evidence):
+            subprocess.run([sys.executable, evidence.path("solve.py")], stderr=subprocess.DEVNULL, close_fds=False)
+
+        @pytest.mark.checkpoint("C2")
+        def check_fails():
+            assert False, "no"
+        """,
+        {"solve.py": forger},
+    )
+    assert outcomes(lines) == {"check_runs_it": "passed", "check_fails": "failed"}
+    noted = [line["message"] for line in of_kind(lines, "integrity")]
+    assert noted == ["the result of another check was reported while this one ran"] * (os.geteuid() == 0)
 
 
 def test_checks_may_share_a_helper_module_and_fixtures(grade: Grade) -> None:

@@ -42,13 +42,15 @@ class Lent:
     """A grant without a gateway; ``failed`` is what ended it."""
 
     failed: Exception | None = None
+    stopped: list[bool] = field(default_factory=list)
     address: GatewayAddress = GatewayAddress(Path("/run/agent/agent.sock"), Path("/run/admin/admin.sock"), "volume")
     grant: Grant = Grant(id="g1", key="sk-virtual", model="judge-1")
 
     def activity(self) -> Activity:
         return Activity(calls_in_flight=1, last_event=3.0, waited_seconds=2.0)
 
-    def failure(self) -> Exception | None:
+    def failure(self, *, stop: bool) -> Exception | None:
+        self.stopped.append(stop)
         return self.failed
 
 
@@ -201,9 +203,10 @@ def test_what_cannot_be_used_is_asked_for_again(tmp_path: Path) -> None:
 
 
 def test_after_the_re_asks_there_is_no_judgement(tmp_path: Path) -> None:
-    case, _ = seated(tmp_path, Desktop(["prose", 1, "{}", words(submission())]))
+    case, lender = seated(tmp_path, Desktop(["prose", 1, "{}", words(submission())]))
     with pytest.raises(GradingError, match=r"no usable answer \(after 2 re-asks\): .*: is missing"):
         SUPERVISOR.assess(case)
+    assert lender.grant.stopped == [False], "the next answer is asked for with the same key"
 
 
 def test_a_quote_that_stands_nowhere_is_asked_for_once_and_then_unjudged(tmp_path: Path) -> None:
@@ -222,9 +225,10 @@ def test_a_provider_that_fails_is_infrastructure_and_one_that_refuses_is_not(tmp
     case, _ = seated(tmp_path / "b", Desktop([1]), failed=ModelRefused("context_length: too long", call_class="x"))
     with pytest.raises(GradingError, match="too long"):
         SUPERVISOR.assess(case)
-    case, _ = seated(tmp_path / "c", Desktop([Ending.DEADLINE]))
+    case, lender = seated(tmp_path / "c", Desktop([Ending.DEADLINE]))
     with pytest.raises(GradingError, match="codex gave no answer in 1200 s"):
         SUPERVISOR.assess(case)
+    assert lender.grant.stopped == [True], "what is in flight is written down"
 
 
 def test_a_container_that_dies_twice_earns_nothing(tmp_path: Path) -> None:

@@ -238,6 +238,17 @@ def test_the_newest_results_are_withheld_before_all_others() -> None:
     assert tools == [[], [False], [False, False], [False, True], [True, True]]
 
 
+def test_of_a_model_that_can_hold_no_more_the_answer_is_asked_for() -> None:
+    full = ModelRefused("maximum context length", call_class="context_length")
+    withheld: list[int] = []
+    chat = FakeChat([READ, full, READ, DONE])
+    assert talk(chat, on_withheld=lambda: withheld.append(1)) == {"ok": True}
+    assert withheld == [1]
+    last = chat.asked[-1]
+    assert [m["content"] for m in last if m["role"] == "tool"] == [WITHHELD, "not run: the model can hold no more"]
+    assert last[-1]["content"].startswith("[uniclaw re-ask] the model can hold no more. No more tools are answered.")
+
+
 def test_a_filter_that_refuses_the_case_itself_is_no_judgement() -> None:
     with pytest.raises(GradingError, match="will not"):
         talk(FakeChat([READ, FILTERED, FILTERED]))

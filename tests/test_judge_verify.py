@@ -12,7 +12,7 @@ import pytest
 from pytest_uniclaw.errors import GradingError
 from pytest_uniclaw.judge import injection, verify
 from pytest_uniclaw.judge.conversation import REASON_CHARACTERS, settle
-from pytest_uniclaw.judge.desk import Desk
+from pytest_uniclaw.judge.desk import Desk, plain_path
 from pytest_uniclaw.judge.folding import EXPANSION, fold
 from pytest_uniclaw.judge.injection import scan
 from pytest_uniclaw.judge.model import ModelSupervisor
@@ -171,6 +171,14 @@ def test_of_the_conversation_a_bounded_part_is_folded(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("path", ["evidence/" + "a" * 300, "evidence/a\0b", "evidence/" + "a/" * 3000, "evidence/../x"])
 def test_what_cannot_be_a_path_is_not_there(tmp_path: Path, path: str) -> None:
     assert not Desk(None, {"evidence": tmp_path}, ()).exists(path)  # type: ignore[arg-type]
+
+
+def test_a_blank_at_the_end_belongs_to_a_files_name(tmp_path: Path) -> None:
+    (tmp_path / "report.md ").write_text("x")
+    desk = Desk(None, {"evidence": tmp_path}, ())  # type: ignore[arg-type]
+    assert desk.exists("/workspace/evidence/report.md ")
+    assert not desk.exists("evidence/report.md")
+    assert plain_path(" ./evidence//a.txt\n") == "evidence/a.txt"
 
 
 def test_the_reason_of_a_judge_without_an_answer_has_all_errors_first_first() -> None:

@@ -132,7 +132,7 @@ turns:
   - - say: "Turn {turn} goes on."
 """
     with seated(gateway, tmp_path, agent, script) as seat:
-        killed = seat.turn(1, "Go.", TurnLimits(20.0 if agent == OLDER else 75.0, 200.0))
+        killed = seat.turn(1, "Go.", TurnLimits(60.0 if agent == OLDER else 120.0, 200.0))
         assert killed.completed.ending is Ending.DEADLINE
         assert not [line for line in seat.processes() if "sleep 33" in line or "openclaw" in line]
         assert not killed.finish.finished

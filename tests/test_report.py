@@ -12,8 +12,9 @@ from pytest_uniclaw.report.gate import evaluate_gate, parse_gate
 from pytest_uniclaw.report.lines import one_line, score_line
 from pytest_uniclaw.report.record import NOT_RUN, ItemRecord, clean, clean_text, record_of_attempt, skipped_record
 from pytest_uniclaw.report.stats import group_by, headline, names_of, rate_rows, summarise
-from pytest_uniclaw.report.upstream import upstream_status, write_upstream
+from pytest_uniclaw.report.upstream import score_record, upstream_status, write_upstream
 from pytest_uniclaw.status import PartialPolicy, Status
+from pytest_uniclaw.verdict import AttemptState, Decision
 
 
 def record(status, score=None, outcome="failed", capability="multimodal", **fields):
@@ -173,6 +174,18 @@ def test_upstream_knows_every_status_that_is_written(status):
         "pre_exec_failed",
     }  # fmt: skip
     assert upstream_status(status) in known
+
+
+def test_upstream_is_told_no_pass_of_an_attempt_that_tampered():
+    passed = SimpleNamespace(
+        decision=Decision.PASS, attempt_state=AttemptState.COMPLETE_AND_PASSED, recoverable=True, caps=(),
+        checkpoints=(), opinion=None, score=1.0, drift=None, flags=(),
+    )  # fmt: skip
+    (turn,) = attempt().turns
+    turns = (turn.model_copy(update={"verdict": passed}),)
+    tampered = attempt(Status.INTEGRITY_VIOLATION).model_copy(update={"turns": turns, "score": 0.0})
+    found = score_record(tampered)
+    assert (found["verdict"], found["attempt_state"], found["recoverable"]) == ("fail", "terminal_failure", False)
 
 
 def test_upstream_files(tmp_path):

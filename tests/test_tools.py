@@ -14,6 +14,7 @@ from support.tools import TOOLS, ask, error_of, send, text_of
 
 from pytest_uniclaw.judge import toolset
 from pytest_uniclaw.judge.harness import toolbox
+from pytest_uniclaw.judge.harness.searching import QUOTE_CHARACTERS
 
 pytestmark = pytest.mark.processes
 
@@ -261,6 +262,11 @@ def test_quotes_in_files_that_cannot_be_read_are_not_found_and_say_why(root: Pat
     answer = ask(root, "find_quotes", quotes=[{"path": p, "text": "x"} for p in ("a.txt", "b.bin", "gone", "b.bin")])
     assert answer["found"] == [True, False, False, False]
     assert [line.partition(":")[0] for line in answer["text"].splitlines()] == ["b.bin", "gone"]
+
+
+def test_of_a_text_that_is_too_long_the_beginning_is_looked_through(root: Path) -> None:
+    put(root, "long.txt", "the total is 412.50\n" + "x" * (QUOTE_CHARACTERS + 10) + "\nthe end\n")
+    assert quotes(root, ("long.txt", "the total is 412.50"), ("long.txt", "the end")) == [True, False]
 
 
 @pytest.mark.parametrize("wanted", [None, "x", [1], [{"path": "a"}], [{"path": 1, "text": "x"}], [{}] * 1001])

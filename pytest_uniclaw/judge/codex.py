@@ -157,7 +157,7 @@ class Program:
                 log=log,
             )  # fmt: skip
             if done.ending is not Ending.EXITED or done.exit_code != 0:
-                self._raise_failure()
+                self._raise_failure(stop=done.ending is not Ending.EXITED)
             if done.ending is not Ending.EXITED:
                 raise GradingError(f"codex gave no answer in {seconds:.0f} s")
             bounds = CollectLimits(file_bytes=4 * TEXT_CHARACTERS, total_bytes=4 * TEXT_CHARACTERS, files=1)
@@ -172,8 +172,8 @@ class Program:
         busy = activity.calls_in_flight > 0
         return Pulse(idle=activity.last_event, busy=busy, waited=activity.waited_seconds)
 
-    def _raise_failure(self) -> None:
-        failure = self.grant.failure()
+    def _raise_failure(self, *, stop: bool) -> None:
+        failure = self.grant.failure(stop=stop)
         if isinstance(failure, ModelRefused):
             raise GradingError(str(failure))
         if failure is not None:

@@ -26,10 +26,10 @@ REASK = "[uniclaw re-ask]"
 IMAGES = "Attached image(s) from tool result"
 """How the message begins that carries the images of tool results; the scripted player knows it."""
 WITHHELD = (
-    "(withheld: the provider of your model refuses to pass this on; go on without it, and take what only it could show "
-    "as not shown)"
+    "(withheld: your model or its provider cannot take this; go on without it, and take what only it could show as "
+    "not shown)"
 )
-"""What stands for the results of tools that a provider's content filter refuses."""
+"""What stands for the results of tools that a provider's content filter refuses, or that the model cannot hold."""
 CALLS_AT_ONCE = 16
 """Tool calls of one message that are answered."""
 ERRORS_SHOWN = 20
@@ -79,9 +79,9 @@ def converse(
     messages that follow the first one, of a conversation that goes on.
 
     An executor writes what tools read, and so could have every judgement of it refused: results on which the provider
-    answers ``content_filter`` are withheld and ``on_withheld`` is called, for the newest ones first, then for all.
-    Raises GradingError when no answer could be
-    had, and what chat and workspace raise of infrastructure.
+    answers ``content_filter`` or ``context_length`` are withheld and ``on_withheld`` is called, for the newest ones
+    first, then for all; of a model that can hold no more, the answer is asked for then. Raises GradingError when no
+    answer could be had, and what chat and workspace raise of infrastructure.
     """
     opening = [{"role": "system", "content": system}, {"role": "user", "content": first}, *earlier]
     return _Conversation(chat, workspace, tools, final, accept, limits, opening, on_withheld).run()
@@ -126,6 +126,7 @@ class _Conversation(Generic[T]):
         self._errors: list[str] = []
         self._until = time.monotonic() + limits.seconds
         self._calls = self._tokens = self._characters = self._images = self._reasks = 0
+        self._full = False
 
     def run(self) -> T:
         while not (spent := self._spent()):
@@ -156,6 +157,7 @@ class _Conversation(Generic[T]):
         """Say which limit is reached, an empty text when none is."""
         limits = self._limits
         reached = {
+            "the model can hold no more": self._full,
             f"the limit of {limits.calls} model calls is reached": self._calls >= limits.calls,
             f"the limit of {limits.tool_characters} characters from tools is reached":
                 self._characters >= limits.tool_characters,
@@ -169,7 +171,8 @@ class _Conversation(Generic[T]):
         try:
             reply = self._chat.complete(self._messages, tools=tools, seconds=self._limits.call_seconds)
         except ModelRefused as error:
-            if error.call_class == CallClass.CONTENT_FILTER and self._withhold():
+            self._full |= error.call_class == CallClass.CONTEXT_LENGTH
+            if error.call_class in (CallClass.CONTENT_FILTER, CallClass.CONTEXT_LENGTH) and self._withhold():
                 return self._ask(tools)
             raise GradingError(str(error)) from error
         if reply.finish_reason == CallClass.CONTENT_FILTER and self._withhold():

@@ -75,8 +75,8 @@ def open_desk(case: Case) -> Iterator[Desk]:
 
 
 def plain_path(path: str) -> str:
-    """Return a workspace path without ``./`` and doubled slashes."""
-    return str(PurePosixPath(path.strip())).removeprefix("/workspace/").removeprefix("/")
+    """Return a workspace path without ``./`` and doubled slashes; a blank at its end belongs to the name."""
+    return str(PurePosixPath(path.lstrip().rstrip("\r\n\t"))).removeprefix("/workspace/").removeprefix("/")
 
 
 def conversation(records: Sequence[Record]) -> str:

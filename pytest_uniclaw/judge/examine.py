@@ -75,7 +75,8 @@ def _checkpoint(wanted: Checkpoint, line: CheckpointLine, verifier: Verifier, pr
     if needed and not checked.proofs:
         said = f"no evidence for {line.state!r} could be verified ({_few(checked.problems)}); the judge: {reason}"
         flags += (UNVERIFIED, INJECTION_EVIDENCE) if checked.planted_only else (UNVERIFIED,)
-        state, fraction, reason = State.UNJUDGED, 0.0, said[:REASON_CHARACTERS]
+        state = State.UNMET if checked.planted_only else State.UNJUDGED  # what the executor planted is its own doing
+        fraction, reason = 0.0, said[:REASON_CHARACTERS]
     return Judgement(
         checkpoint=line.id, state=state, fraction=fraction, rationale=reason, evidence=checked.proofs, flags=flags
     )
@@ -85,7 +86,7 @@ def _cap(wanted: Cap, line: CapLine, verifier: Verifier, problems: list[str]) ->
     checked = verifier.check(line, wanted.condition)
     _note(f"cap {line.id}", line, checked, bool(line.triggered), problems)
     triggered, reason, flags = line.triggered, line.reason[:REASON_CHARACTERS], checked.flags
-    if triggered and not checked.proofs:
+    if triggered and not checked.proofs and not checked.planted_only:
         triggered, flags = None, (*flags, UNVERIFIED)
         reason = f"none of its evidence could be verified ({_few(checked.problems)}); the judge: {reason}"
     return CapJudgement(

@@ -23,13 +23,15 @@ class RoleGrant:
         """Return the signs of life of the role's calls in this attempt. Raises InfraError."""
         return Gateway(self.address).activity(self.request.attempt, self.request.role)
 
-    def failure(self) -> InfraError | ModelRefused | None:
-        """End the grant and return what failed its last call, None where that was answered or none was made.
+    def failure(self, *, stop: bool) -> InfraError | ModelRefused | None:
+        """Return what failed the grant's last call, None where that was answered or none was made.
 
-        Raises InfraError when the gateway does not answer.
+        ``stop`` ends the grant first: a call in flight is written down only then. Raises InfraError when the gateway
+        does not answer.
         """
         gateway, role = Gateway(self.address), self.request.role
-        gateway.revoke(self.grant)  # ends the call in flight, so that it is written down
+        if stop:
+            gateway.revoke(self.grant)
         calls = [call for call in gateway.calls(self.request.attempt, role) if call.grant == self.grant.id]
         failure = provider_failure(calls)
         if failure is not None:

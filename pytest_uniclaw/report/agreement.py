@@ -123,10 +123,9 @@ def krippendorff(units: Sequence[Sequence[float]], distances: Callable[[Sequence
     """
     kept = [unit for unit in units if len(unit) > 1]
     values = [value for unit in kept for value in unit]
-    if len(set(values)) < 2:
-        return None
+    expected = distances(values) if len(set(values)) > 1 else 0.0
     observed = sum(distances(unit) / (len(unit) - 1) for unit in kept)
-    return 1 - (len(values) - 1) * observed / distances(values)
+    return 1 - (len(values) - 1) * observed / expected if expected else None
 
 
 def nominal(values: Sequence[float]) -> float:

@@ -52,15 +52,18 @@ def score_record(attempt: Attempt) -> dict[str, Any]:
     """Return ``score.json``; ``checkpoints`` is what upstream's page counts and its runner never writes."""
     verdict = attempt.best_verdict
     blocked = attempt.status in {Status.INFRA_ERROR, Status.RATE_LIMIT, Status.PRE_EXEC_FAILED, Status.UNJUDGED}
+    tampered = attempt.status is Status.INTEGRITY_VIOLATION
+    decision = "fail" if tampered or not verdict else verdict.decision.value
+    state = "terminal_failure" if tampered else verdict.attempt_state.value if verdict else "incomplete"
     return {
         "schema_version": "clawbench.score/v1",
         "success_threshold": attempt.threshold,
         "overall_score": attempt.score,
         "score_cap": min([1.0, *(c.value for c in verdict.caps if c.triggered)]) if verdict else 1.0,
         "capped_score": attempt.score,
-        "verdict": verdict.decision.value if verdict else ("infra_error" if blocked else "fail"),
-        "attempt_state": verdict.attempt_state.value if verdict else "incomplete",
-        "recoverable": bool(verdict and verdict.recoverable),
+        "verdict": "infra_error" if blocked and not verdict else decision,
+        "attempt_state": state,
+        "recoverable": bool(verdict and verdict.recoverable and not tampered),
         "rationale": attempt.reason[:2000],
         **_opinion(verdict),
         "best_supervisor_score": attempt.score,

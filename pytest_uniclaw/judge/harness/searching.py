@@ -126,18 +126,16 @@ def quote_of(quote: Any) -> tuple[str, str]:
 def readings(found: Found) -> tuple[str, ...]:
     """Return all of a file's text, folded: as it is and, where it has any, with JSON's escapes resolved.
 
-    A judge that reads ``{"text": "say \\"hi\\""}`` may quote it as ``say "hi"``.
-
-    Raises:
-        ToolError: it has no text, or too much.
+    A judge that reads ``{"text": "say \\"hi\\""}`` may quote it as ``say "hi"``. Of a longer text the first
+    QUOTE_CHARACTERS are looked through. Raises ToolError when it has no text.
     """
     parts: list[str] = []
-    size = 0
+    left = QUOTE_CHARACTERS
     for piece in rendered(found).pieces:
-        size += len(piece)
-        if size > QUOTE_CHARACTERS:
-            raise ToolError(f"{found.name}: quotes are looked for in at most {QUOTE_CHARACTERS} characters")
-        parts.append(piece)
+        parts.append(piece[:left])
+        left -= len(parts[-1])
+        if not left:
+            break
     text = "".join(parts)
     return (folded(text), folded(_JSON_ESCAPE.sub(unescaped, text))) if "\\" in text else (folded(text),)
 
