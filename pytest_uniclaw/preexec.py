@@ -42,9 +42,9 @@ def run_pre_exec(
     """Run the task's scripts in order; ``task.folder`` is a private copy that they may rewrite.
 
     ``environment_base`` gives PATH and LANG, ``privacy`` the task's declared variables. ``log`` collects what the
-    scripts print. One task's scripts never run twice at a time on this host, unless it says that they may
-    (``locks`` is a folder shared by the run's workers). ``deadline`` is in seconds, for each script and for the wait
-    at the lock. Raises :class:`PreExecError` with the end of the output.
+    scripts print. One task's scripts never run twice at a time in this run, unless it says that they may (``locks`` is
+    a folder shared by the run's workers); another run on this host is not waited for. ``deadline`` is in
+    seconds, for each script and for the wait at the lock. Raises :class:`PreExecError` with the end of the output.
     """
     if not task.pre_exec:
         return

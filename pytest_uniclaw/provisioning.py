@@ -34,6 +34,9 @@ from pytest_uniclaw.task import Task, Variant, resolve_variant
 BESIDE_SECONDS = 7200.0
 """How long what is beside an executor's turn may take, such as services, judges and the user simulator: a container
 that is older than all its turns could be is left over, and a later session removes it."""
+EXECUTOR_CALLS = 16
+"""Model calls of one executor at once, more than any agent makes; further ones wait. Each holds its request in the
+memory of the gateway, which all attempts share."""
 MODEL_URL = "http://127.0.0.1:4010/v1"
 """Where an executor finds its model: the forwarder inside its own sandbox."""
 
@@ -170,6 +173,7 @@ def _grant(spec: AttemptSpec, task: Task, executor: Executor, stack: ExitStack) 
             script=script,
             log=exchange_folder(spec.directory),
             secrets=spec.run.secrets(),
+            max_concurrency=EXECUTOR_CALLS,
             **(spec.played.grant_fields("executor") if spec.played else {}),
         )
     )

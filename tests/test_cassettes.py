@@ -352,6 +352,46 @@ def test_an_answer_that_its_client_left_keeps_this_one_waiting_too(studio: Studi
     assert agent.report.exact
 
 
+def test_a_stream_that_is_done_without_a_finish_reason_is_replayed_as_complete(studio: Studio) -> None:
+    chunks = [piece("all "), piece("of it")]
+    studio.record(
+        lambda agent: agent.ask(user("x"), stream=True),
+        lambda handler: handler.events(chunks),
+        variables={"WORK": "/srv/one"},
+    )
+    for variables in ({}, {"WORK": "/home/me"}):
+        agent = studio.replay(variables=variables)
+        reply = agent.ask(user("x"), stream=True)
+        assert (reply.said, reply.events[-1]) == ("all of it", "[DONE]")
+        assert [call.call_class for call in agent.calls] == ["ok"]
+    assert studio.replay().ask(user("x")).said == "all of it"
+
+
+def test_recordings_that_do_not_say_what_is_complete_are_judged_by_the_finish_reason(studio: Studio) -> None:
+    studio.record(
+        lambda a: [a.ask(user("x"), stream=True), a.ask(user("y"), stream=True)],
+        ok("fine"), lambda handler: handler.events([piece("half")]),
+    )  # fmt: skip
+    text = studio.file.read_text()
+    assert text.count(',"complete":true') == 2
+    studio.file.write_text(text.replace(',"complete":true', ""))
+    assert [entry.complete for entry in load_cassette(studio.file).entries] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("extra", "more"),
+    [({}, {"tools": 5}), ({}, {"tools": {"a": 1}}), ({"tool_calls": 5}, {}), ({"tool_calls": {"a": 1}}, {})],
+)
+@pytest.mark.parametrize("lenient", [False, True])
+def test_lists_that_are_none_are_a_difference_and_no_infra_error(
+    studio: Studio, extra: dict[str, Any], more: dict[str, Any], lenient: bool
+) -> None:
+    studio.record(lambda agent: agent.ask(user("x")), ok())
+    agent = studio.replay(lenient=lenient)
+    agent.ask(user("x") | extra, user("y"), **more)
+    assert [call.call_class for call in agent.calls] == ["replay_miss"]
+
+
 def test_the_responses_wire_replays_the_same_cassette(studio: Studio) -> None:
     studio.record(lambda agent: agent.ask(user("x")), ok("fine"))
     agent = studio.replay()
@@ -481,7 +521,7 @@ def test_what_is_not_a_cassette_says_so(studio: Studio, tmp_path: Path) -> None:
     [
         (0, {"metadata": []}), (0, {"lane": 5}), (0, {"variables": {"a": 1}}), (1, {"value": 5}),
         (-1, {"entry": "1"}), (-1, {"began": "soon"}), (-1, {"params": []}), (-1, {"chunks": [5]}), (-1, {"body": []}),
-        (-1, {"messages": 5}),
+        (-1, {"messages": 5}), (-1, {"complete": "yes"}),
     ],
 )  # fmt: skip
 def test_values_of_wrong_types_make_no_sound_cassette(studio: Studio, line: int, change: dict[str, Any]) -> None:

@@ -88,7 +88,9 @@ def test_the_script_refuses_a_clone_without_the_commit(tmp_path: Path) -> None:
     assert helped.stdout.rstrip().endswith("2 wrong use.")
 
 
-def test_the_script_tells_a_tree_from_a_clone_and_takes_the_right_one(source: Path, tmp_path: Path) -> None:
+def test_the_script_tells_a_tree_from_a_clone_and_takes_the_right_one(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = tmp_path / "project"
     package = project / "pytest_uniclaw" / "agents"
     package.mkdir(parents=True)
@@ -111,6 +113,9 @@ def test_the_script_tells_a_tree_from_a_clone_and_takes_the_right_one(source: Pa
     assert (done.returncode, done.stdout) == (1, "")
     assert f"error: {tmp_path}/other is no git repository" in done.stderr
     assert "there is no folder" in fetch("--from", tmp_path / "none").stderr
+    monkeypatch.chdir(source.parent)
+    for words in (("--from", source.name), (f"./{source.name}",)):
+        assert fetch(*words).stdout == line, "a relative folder is the caller's"
 
 
 def test_the_source_is_laid_out_for_the_agents(source: Path) -> None:
@@ -236,6 +241,17 @@ def test_no_board_breaks_a_turn(board: Any, tmp_path_factory: pytest.TempPathFac
     (folder / "data" / "tasks_source.json").write_text("[" * 100_000)
     assert tasks_of(folder) == {}
     assert tasks_of(folder / "nothing") == {}
+
+
+def test_a_board_is_told_in_what_one_argument_holds() -> None:
+    long = "\U0001f600" * 200_000 + "\0\ud800"
+    task = dict.fromkeys(("id", "title", "state", "org", "output"), long)
+    for text in (edict_run.request_text(task, "m"), edict_run.report_text(task)):
+        assert subprocess.run(["true", f"--message={text}"], check=False).returncode == 0
+    pending = {"state": "PendingConfirm", "pending_confirm": {"confirm_by": long}}
+    assert subprocess.run(["true", "--agent", actor_of(pending)], check=False).returncode == 0
+    assert "产出：a ?b。" in edict_run.report_text({"output": "a\0\ud800b"})
+    assert "产出：无。" in edict_run.report_text({"output": None})
 
 
 def said(role: str, content: Any, **more: Any) -> Json:

@@ -345,6 +345,44 @@ def test_done_without_a_finish_reason_is_complete(upstream: Upstream, session: S
     assert session.call.input_tokens is None
 
 
+@pytest.mark.parametrize(
+    ("events", "tail", "kind", "tokens"),
+    [
+        ([piece("all of it")], json.dumps(piece("", "stop")) + "\n", "ok", None),
+        ([piece("all of it", "stop")], json.dumps(usage_chunk()) + "\n", "ok", 11),
+        ([piece("all of it", "stop")], json.dumps(usage_chunk()), "ok", 11),
+        ([piece("all of it", "stop")], json.dumps(usage_chunk())[:40], "ok", None),
+        ([piece("all of it")], "[DONE]", "ok", None),
+        ([piece("all of it")], json.dumps(piece("", "stop"))[:-1], "stream_broken", None),
+        ([piece("all of it")], json.dumps({"error": {"message": "blocked", "code": "content_filter"}}),
+         "content_filter", None),
+    ],
+    ids=["finish", "usage", "no-newline", "usage-cut", "done", "finish-cut", "error"],
+)  # fmt: skip
+def test_the_last_event_counts_without_its_blank_line(
+    upstream: Upstream, session: Session, events: list[object], tail: str, kind: str, tokens: int | None
+) -> None:
+    def act(handler: Handler) -> None:
+        handler.events(events, done=False)
+        handler.wfile.write(f"data: {tail}".encode())
+
+    upstream.play(act)
+    assert session.ask().said == "all of it"
+    assert (session.call.call_class, session.call.input_tokens) == (kind, tokens)
+
+
+def test_a_provider_that_says_nothing_after_the_finish_has_answered(upstream: Upstream, impatient: Session) -> None:
+    def act(handler: Handler) -> None:
+        handler.events([piece("all of it", "stop"), usage_chunk()], done=False)
+        upstream.release.wait(10)
+
+    upstream.play(act)
+    reply = impatient.ask()
+    upstream.release.set()
+    assert (reply.said, reply.events[-1]) == ("all of it", "[DONE]")
+    assert (impatient.call.call_class, impatient.call.input_tokens) == ("ok", 11)
+
+
 def test_a_provider_that_refuses_stream_options_is_not_sent_them(
     upstream: Upstream, process: GatewayProcess, tmp_path: Path
 ) -> None:

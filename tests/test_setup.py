@@ -8,15 +8,18 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_uniclaw.errors import EngineError
-from pytest_uniclaw.sandbox import engine_setup
+from pytest_uniclaw.sandbox import engine_setup, images_cli
 from pytest_uniclaw.sandbox.base_image import BaseFacts, plan_base, slim_filter
 from pytest_uniclaw.sandbox.engine_setup import EngineFacts, plan_engine, probe, start_dockerd
 from pytest_uniclaw.sandbox.host import run_command
+from pytest_uniclaw.sandbox.image_spec import IMAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFUSED = "Connection refused"
@@ -126,6 +129,23 @@ def test_a_slim_image_leaves_out_reading_matter_and_caches(name: str, folder: bo
     assert (slim_filter(member) is not None) == kept
 
 
+def test_all_images_are_those_that_there_are_for_the_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = [name for name, spec in IMAGES.items() if not spec.on_demand]
+    assert images_cli.fitting(every, "amd64") == every
+    assert capsys.readouterr().err == ""
+    asked: list[str] = []
+    engine = SimpleNamespace(version=lambda: {"Arch": "arm64"})
+    monkeypatch.setattr(images_cli, "connected", lambda address: nullcontext(engine))
+    monkeypatch.setattr(images_cli, "missing_images", lambda api, names: asked.extend(names) or [])
+    assert images_cli.main(["missing", "--all"]) == 0
+    assert set(every) - set(asked) == {"codex-0.120.0", "opencode-1.18.33"}
+    printed = capsys.readouterr()
+    assert "NOT RUN: opencode-1.18.33 is not built, its lock file has nothing for arm64\n" in printed.err
+    assert printed.out == ""
+
+
 def test_a_failing_host_command_shows_its_last_lines() -> None:
     run_command(["true"])
     with pytest.raises(EngineError, match=r"(?s)failed with status 3.*last words"):
@@ -138,7 +158,10 @@ def shell(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-SCRIPTS = ("scripts/setup", "scripts/demo", "scripts/replay", "scripts/test", "scripts/test-agents", ".ci/run")
+SCRIPTS = (
+    "scripts/setup", "scripts/demo", "scripts/replay", "scripts/test", "scripts/test-agents", "scripts/fetch-edict",
+    ".ci/run",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -160,6 +183,51 @@ def test_an_unknown_option_of_setup_prints_its_usage() -> None:
     done = shell("scripts/setup", "--nonsense")
     assert done.returncode == 2
     assert "--all-images" in done.stderr
+
+
+def test_a_script_called_in_its_own_folder_finds_its_usage() -> None:
+    for name, words in (("setup", "--all-images"), ("fetch-edict", "--from CLONE")):
+        done = subprocess.run(
+            [f"./{name}", "--nonsense"], cwd=ROOT / "scripts", capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+STAND_IN = """#!/usr/bin/env bash
+# An interpreter that notes what it is asked for and makes an environment of itself.
+printf '%s\\n' "$*" >> "$NOTES"
+if [ "$*" = "-m venv --clear .venv" ]; then rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python; fi
+"""
+
+
+def test_a_checkout_that_was_moved_gets_a_new_environment(tmp_path: Path) -> None:
+    project, python, notes = tmp_path / "project", tmp_path / "a b" / "python", tmp_path / "notes"
+    (project / "scripts").mkdir(parents=True)
+    python.parent.mkdir()
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    for name in ("scripts/setup", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, project / name)
+
+    def set_up(*options: str, **variables: str) -> list[str]:
+        notes.write_text("")
+        variables |= {"PYTHON": str(python), "NOTES": str(notes), "PATH": os.defpath}
+        subprocess.run([project / "scripts" / "setup", *options], env=variables, capture_output=True, check=True)
+        return notes.read_text().splitlines()
+
+    made = "-m venv --clear .venv"
+    assert made in set_up("--venv-only")
+    assert made not in set_up("--venv-only")
+    (project / "constraints.txt").write_text("other==1\n")
+    asked = set_up("--venv-only")
+    assert made not in asked
+    assert any("pip install" in line for line in asked)
+    project = project.rename(tmp_path / "moved")
+    asked = set_up(HTTPS_PROXY="http://capital", http_proxy="http://small", HTTP_PROXY="http://not")
+    assert made in asked
+    build = "-m pytest_uniclaw.sandbox.images build"
+    assert asked[-1] == f"{build} --build-arg http_proxy=http://small --build-arg https_proxy=http://capital"
 
 
 def test_every_dependency_is_pinned_and_explained() -> None:

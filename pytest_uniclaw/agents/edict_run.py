@@ -29,6 +29,9 @@ STALE_SECONDS = 300.0
 TAIL_BYTES = 4_000_000
 """How much of a session's end is looked at; a last message is rarely longer."""
 MOST_STEPS = 24
+FIELD_CHARACTERS = 1_000
+OUTPUT_CHARACTERS = 16_000
+"""How much of the board is told: an argument of a program holds 128 KiB, a character takes up to four bytes."""
 ENDED = frozenset({"Done", "Cancelled", "Blocked"})
 ACTORS = {
     "Pending": "taizi", "Taizi": "taizi", "Zhongshu": "zhongshu", "Menxia": "menxia", "Assigned": "shangshu",
@@ -71,7 +74,7 @@ def actor_of(task: dict[str, Any]) -> str:
         return ""
     pending = task.get("pending_confirm")
     if state == "PendingConfirm" and isinstance(pending, dict) and pending.get("confirm_by"):
-        return str(pending["confirm_by"])
+        return told(pending, "confirm_by")
     if state in AT_WORK and task.get("org") in MINISTRIES:
         return MINISTRIES[str(task["org"])]
     return ACTORS.get(state, "")
@@ -84,11 +87,17 @@ def position_of(task: dict[str, Any]) -> str:
     )
 
 
+def told(task: dict[str, Any], name: str, most: int = FIELD_CHARACTERS) -> str:
+    """Return a field of a task as an argument can hold it: valid text of at most ``most`` characters."""
+    text = str(task.get(name) or "").replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def request_text(task: dict[str, Any], message: str) -> str:
     """Return what an agent is told whose turn it is."""
     return (
-        f"{NOTE}任务 {task.get('id')}「{task.get('title')}」现在由你处理。"
-        f"当前状态：{task.get('state')}，所属：{task.get('org')}。"
+        f"{NOTE}任务 {told(task, 'id')}「{told(task, 'title')}」现在由你处理。"
+        f"当前状态：{told(task, 'state')}，所属：{told(task, 'org')}。"
         "请按你的职责完成这一步，用看板命令更新状态，然后说明结果。\n\n"
         f"皇上的原话：\n{message}"
     )
@@ -97,8 +106,8 @@ def request_text(task: dict[str, Any], message: str) -> str:
 def report_text(task: dict[str, Any]) -> str:
     """Return what taizi is told in the end."""
     return (
-        f"{NOTE}任务 {task.get('id')}「{task.get('title')}」目前状态：{task.get('state')}，"
-        f"产出：{task.get('output') or '无'}。"
+        f"{NOTE}任务 {told(task, 'id')}「{told(task, 'title')}」目前状态：{told(task, 'state')}，"
+        f"产出：{told(task, 'output', OUTPUT_CHARACTERS) or '无'}。"
         "请核对结果，直接向皇上回奏最终答复，用皇上原话的语言，不要再调用其他部门。"
     )
 

@@ -15,12 +15,12 @@ import json  # noqa: E402
 import os  # noqa: E402
 import shutil  # noqa: E402
 import sys  # noqa: E402
-from pathlib import Path  # noqa: E402
 
 from aiohttp import web  # noqa: E402
 from pydantic import ValidationError  # noqa: E402
 
 from pytest_uniclaw.models.admin import AdminApp  # noqa: E402
+from pytest_uniclaw.models.connections import MAX_CONNECTIONS, Connections, raise_file_limit  # noqa: E402
 from pytest_uniclaw.models.gateway import AgentApp  # noqa: E402
 from pytest_uniclaw.models.grants import REPLAY, SCRIPT, GatewayConfig, Provider  # noqa: E402
 from pytest_uniclaw.models.ledger import Ledger  # noqa: E402
@@ -61,13 +61,21 @@ async def _serve(config: GatewayConfig, providers: dict[str, Provider]) -> None:
     upstreams = {name: Upstream(provider, config.tuning) for name, provider in providers.items()}
     replay = Replay(config.tuning)
     backends: dict[str, Backend] = {SCRIPT: Scripted(config.tuning), REPLAY: replay, **upstreams}
-    agents = await _listen(AgentApp(registry, ledger, backends, providers).application(), config.agent_socket, 0o666)
-    admin = await _listen(AdminApp(registry, ledger, backends, replay).application(), config.admin_socket, 0o600)
+    # Half of the files are left for calls to providers, for exchange logs, and for the harness's own connections.
+    connections = Connections(min(MAX_CONNECTIONS, raise_file_limit() // 2))
+    agent_app = AgentApp(registry, ledger, backends, providers).application()
+    agent_app.middlewares.insert(0, connections.middleware)
+    agents, admin = await _runner(agent_app), await _runner(AdminApp(registry, ledger, backends, replay).application())
+    door = await connections.listen(agents, config.agent_socket)
+    config.agent_socket.chmod(0o666)
+    await web.UnixSite(admin, str(config.admin_socket)).start()
+    config.admin_socket.chmod(0o600)
     sockets = {"agent_socket": str(config.agent_socket), "admin_socket": str(config.admin_socket)}
     sys.stdout.write(json.dumps({"ready": True, "pid": os.getpid()} | sockets) + "\n")
     sys.stdout.flush()
     await ended.wait()
     await registry.close()
+    door.close()
     await asyncio.gather(agents.cleanup(), admin.cleanup(), *(upstream.close() for upstream in upstreams.values()))
     ledger.close()
 
@@ -90,14 +98,12 @@ def _watch_for_the_end() -> asyncio.Event:
     return ended
 
 
-async def _listen(app: web.Application, path: Path, mode: int) -> web.AppRunner:
+async def _runner(app: web.Application) -> web.AppRunner:
     # Bodies are decompressed by the handlers, which have a limit and OpenAI's words for what is wrong.
     runner = web.AppRunner(
         app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None, auto_decompress=False
     )
     await runner.setup()
-    await web.UnixSite(runner, str(path)).start()
-    path.chmod(mode)
     return runner
 
 

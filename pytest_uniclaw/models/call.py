@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 
 from pytest_uniclaw.models.accounts import Estimate, estimate
+from pytest_uniclaw.models.bounds import FURTHER, MAX_REFUSALS, check_stored
 from pytest_uniclaw.models.chat import Assembled, Json, estimate_tokens, token_counts
 from pytest_uniclaw.models.exchange import Got, Sent
 from pytest_uniclaw.models.failure import CallFailed, plain
@@ -32,6 +33,8 @@ class RunningCall:
         self.n = lease.started
         self.stream = False
         self.large = False
+        self.hang_up = False
+        """Whether the connection is closed after the answer: set for refusals that are too many to be written down."""
         self.tries = 0
         self.errors: list[Failure] = []
         self.waited = 0.0
@@ -45,24 +48,41 @@ class RunningCall:
         self._sent = Sent()
         self._reserved: Estimate | None = None
         self._has_place = False
+        self._held = 0
         self._chunks: list[str] = []
         self._seen = Assembled()
         self._body: Json | None = None
         self._error: Json | None = None
         self._closed = False
 
-    async def admit(self, body: Json, size: int, notes: tuple[str, ...] = ()) -> None:
-        """Let a sound chat request of ``size`` bytes in: wait for a place, reserve from the budgets, store it.
+    async def enter(self) -> None:
+        """Wait for a place among the grant's calls, before anything of the request is read. Raises CallFailed."""
+        self.lease.touch()
+        await self.lease.take_place()
+        self._has_place = True
 
-        A refused request is not stored: refusals cost nothing, and their number is without limit.
+    def hold(self, size: int) -> None:
+        """Count bytes of the request until the call ends. Raises CallFailed when the grant has too many in flight."""
+        self.lease.bounds.hold(size)
+        self._held += size
+
+    def let_go(self, size: int) -> None:
+        """Bytes that were counted are there no more."""
+        self.lease.bounds.let_go(size)
+        self._held -= size
+
+    async def admit(self, body: Json, size: int, notes: tuple[str, ...] = ()) -> None:
+        """Let a sound chat request of ``size`` bytes in: reserve from the budgets, store it.
+
+        A refused request is not stored, and only the first refusals of a grant get a row (bounds.py): agents that
+        repeat one for ever fill neither memory nor disk.
         ``notes`` say what of the agent's request the chat wire could not carry.
         From here on it is the provider's turn. Raises CallFailed (``budget``, ``session_budget``).
         """
         lease = self.lease
         lease.touch()
         self.large = size > LARGE
-        await lease.take_place()
-        self._has_place = True
+        check_stored(lease.log.size)
         wanted = await asyncio.to_thread(estimate, body, size) if self.large else estimate(body, size)
         lease.account.reserve(wanted)
         self._reserved = wanted
@@ -72,12 +92,12 @@ class RunningCall:
 
     async def wait(self, seconds: float) -> None:
         """Sleep because the provider wants it; counted as waiting, not as the executor's time."""
-        began = time.monotonic()
-        try:
-            with self.lease.waiting():
+        with self.lease.waiting():
+            began = time.monotonic()  # inside, so that no call has waited longer than its attempt
+            try:
                 await asyncio.sleep(seconds)
-        finally:
-            self.waited += time.monotonic() - began
+            finally:
+                self.waited += time.monotonic() - began
 
     def failed_try(self, failure: CallFailed) -> None:
         """Note a failed try; the call may still succeed."""
@@ -120,13 +140,29 @@ class RunningCall:
         self._closed = True
         counts, message = self._counts(), self._seen.message()
         self._settle(counts, message)
+        self.let_go(self._held)
         if self._has_place:
             self.lease.give_place()
-        row = self._call(counts).model_dump(mode="json", by_alias=True)
-        self._ledger.append(row)
-        facts = {name: row[name] for name in _FACTS}
-        self.lease.log.row(facts, self._sent, Got(self._chunks, message, self._body, self._error))
+        if self._is_written():
+            row = self._call(counts).model_dump(mode="json", by_alias=True)
+            self._ledger.append(row)
+            facts = {name: row[name] for name in _FACTS}
+            self.lease.log.row(facts, self._sent, Got(self._chunks, message, self._body, self._error))
         self.lease.touch()
+
+    def _is_written(self) -> bool:
+        """Count a refusal, and say whether the call is written down: all are but for refusals after the first ones.
+
+        A refusal is a call that no provider was asked for, also one that its client left before that.
+        """
+        if self._reserved is not None and self.call_class is not CallClass.REPLAY_MISS:
+            return True
+        count = self.lease.bounds.refused(self.call_class)
+        self.hang_up = count >= MAX_REFUSALS
+        if count == MAX_REFUSALS:
+            self.errors.append(Failure(call_class=self.call_class, message=FURTHER))
+            self._sent.notes = (*self._sent.notes, FURTHER)
+        return count <= MAX_REFUSALS
 
     def _call(self, counts: dict[str, int | None]) -> Call:
         request = self.lease.request

@@ -2,9 +2,9 @@
 
 A lane file is JSON, one value a line: first the head ``{"format", "lane", "metadata", "variables"}``, then
 ``{"message": ref, "value"}`` and ``{"tools": ref, "value"}`` (each once, however often the conversation repeats it)
-and ``{"entry": n, "began", "ended", "messages": [ref, …], "tools": ref, "params", "chunks" | "body", "error"}``.
-Entries are in the order in which their calls began, times are seconds since the first. Chunks are as the provider cut
-them.
+and ``{"entry": n, "began", "ended", "messages": [ref, …], "tools": ref, "params", "chunks" | "body", "error",
+"complete"}``. Entries are in the order in which their calls began, times are seconds since the first. Chunks are as the
+provider cut them.
 
 Pictures and long texts are files in the folder beside it, named by their hash; ``{"$blob": hash}`` stands for a text
 and ``{"$blob": hash, "type": "image/png"}`` for a data URL (``{"$blob": null, "json"}`` for an object that has such a
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.errors import SettingsError, UniclawError
-from pytest_uniclaw.models.chat import Json
+from pytest_uniclaw.models.chat import Json, assemble
 from pytest_uniclaw.models.exchange import read_blob, read_rows, rewritten
 from pytest_uniclaw.models.ledger import json_line
 from pytest_uniclaw.models.normalise import without_keys
@@ -45,8 +45,8 @@ _DATA_URL = re.compile(r"data:([\w.+-]{1,60}/[\w.+-]{1,80});base64,([A-Za-z0-9+/
 class Entry:
     """One recorded call: the chat request, and its answer as chunks or body, an error, or chunks and then an error.
 
-    ``began`` and ``ended`` are seconds since the lane's first call. A call that its client left has neither a whole
-    answer nor an error. ``error`` is ``{"class", "status", "error": {…}}``.
+    ``began`` and ``ended`` are seconds since the lane's first call. A call that its client left is not ``complete`` and
+    has no error; a stream may be complete without a finish reason. ``error`` is ``{"class", "status", "error": {…}}``.
     """
 
     n: int
@@ -56,6 +56,7 @@ class Entry:
     chunks: tuple[Json, ...] = ()
     body: Json | None = None
     error: Json | None = None
+    complete: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,7 @@ class _Writer:
         answer: Json = {}
         if row.get("chunks"):
             answer["chunks"] = rewritten(row["chunks"], _without_keys)
+            answer["complete"] = row["class"] == "ok"
         if row.get("body") is not None:
             answer["body"] = row["body"]
         if row.get("error") is not None:
@@ -245,9 +247,13 @@ def _entry(line: Json, told: Mapping[str, Any]) -> Entry:
     _require(type(line["entry"]) is int, "an entry's number is none")
     _require(all(type(line[name]) in (int, float) for name in ("began", "ended")), "a time is no number")
     _require(all(isinstance(value, dict) for value in (*messages, *chunks)), "a message or chunk is no object")
-    answers = (line.get("body"), line.get("error"))
-    _require(all(value is None or isinstance(value, dict) for value in answers), "an answer is no object")
-    return Entry(line["entry"], line["began"], line["ended"], request, chunks, line.get("body"), line.get("error"))
+    body, error = line.get("body"), line.get("error")
+    _require(all(value is None or isinstance(value, dict) for value in (body, error)), "an answer is no object")
+    told_complete = line.get("complete", False)
+    _require(isinstance(told_complete, bool), "complete is neither true nor false")
+    # Recordings that do not say so are complete by their finish reason.
+    complete = told_complete or body is not None or assemble(list(chunks)).finish_reason is not None
+    return Entry(line["entry"], line["began"], line["ended"], request, chunks, body, error, complete)
 
 
 def _escaped(value: Any) -> Any:

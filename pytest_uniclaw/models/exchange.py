@@ -26,6 +26,9 @@ from pytest_uniclaw.models.player import is_real_user
 from pytest_uniclaw.models.sse import json_text
 from pytest_uniclaw.redaction import Redactor
 
+_BLOCK = 4096
+"""Bytes that a file takes on disk at least, on most file systems."""
+
 
 @dataclass
 class Sent:
@@ -50,6 +53,7 @@ class Got:
 class ExchangeLog:
     """One log folder; several grants of the same attempt and role may share it, one after another.
 
+    ``size`` is what was written through this object, in bytes on disk: a small file takes a block.
     Raises OSError when the folder cannot be made; later write failures lose a record, not a call.
     """
 
@@ -57,6 +61,7 @@ class ExchangeLog:
         self._blobs = directory / "blobs"
         self._blobs.mkdir(parents=True, exist_ok=True)
         self._rows = AppendFile(directory / "exchanges.jsonl")
+        self.size = 0
         self._known: dict[bytes, str] = {}
         self._redact = redactor
 
@@ -74,6 +79,7 @@ class ExchangeLog:
         if self._redact.may_hold(line) or self._redact.may_hold(json_line(got.message)):
             line = _row_line(facts | request, self._redacted(got))
         self._rows.append(line)
+        self.size += len(line)
 
     def close(self) -> None:
         """Close the row file."""
@@ -92,6 +98,7 @@ class ExchangeLog:
             data = json_line(self._redact.value(value)) if self._redact.may_hold(line) else line
             digest = hashlib.sha256(data).hexdigest()
             self._write(self._blobs / f"{digest}.json", data)
+            self.size += max(len(data), _BLOCK)
             self._known[seen] = digest
         return self._known[seen]
 

@@ -73,17 +73,12 @@ class AgentApp:
         try:
             return await self._answer(request, call)
         except CallFailed as failure:
-            call.failed(failure)
-            call.close()
-            return _error(request, failure)
+            return _failed(request, call, failure)
         except (asyncio.CancelledError, ConnectionResetError):
             call.client_left()
             raise
         except Exception as error:
-            unexpected = _unexpected(error, call.call_class)
-            call.failed(unexpected)
-            call.close()
-            return _error(request, unexpected)
+            return _failed(request, call, _unexpected(error, call.call_class))
         finally:
             lease.running.discard(task)
             call.close()
@@ -97,7 +92,8 @@ class AgentApp:
         return lease
 
     async def _answer(self, request: web.Request, call: RunningCall) -> web.StreamResponse:
-        body, size = await _read(request)
+        await call.enter()
+        body, size = await _read(request, call)
         call.stream = body.get("stream") is True
         extras = self._extras.setdefault(call.lease, Extras())
         prepare = partial(_wire, request.path, body, call, extras)
@@ -160,17 +156,45 @@ async def _stream(
     return response
 
 
-async def _read(request: web.Request) -> tuple[Json, int]:
+def _failed(request: web.Request, call: RunningCall, failure: CallFailed) -> web.Response:
+    """Write a failed call down, and answer it."""
+    call.failed(failure)
+    call.close()
+    response = _error(request, failure)
+    if call.hang_up:
+        response.force_close()
+    return response
+
+
+async def _read(request: web.Request, call: RunningCall) -> tuple[Json, int]:
     """The decoded body and its size in bytes. Raises CallFailed for what is not a JSON object."""
+    data = await _received(request, call)
+    if coding := request.headers.get("content-encoding", ""):
+        data = await _unpacked(data, coding, call)
+    return await asyncio.to_thread(_parsed, data) if len(data) > LARGE else _parsed(data), len(data)
+
+
+async def _received(request: web.Request, call: RunningCall) -> bytes:
+    """The body as it was sent; every piece is counted before the next one is read. Raises CallFailed."""
+    data = bytearray()
     try:
-        data = await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise too_large(MAX_BODY) from error
+        while piece := await request.content.readany():
+            call.hold(len(piece))
+            data += piece
+            if len(data) > MAX_BODY:
+                raise too_large(MAX_BODY)
     except web.RequestPayloadError as error:
         raise CallFailed(CallClass.BAD_REQUEST, 400, f"the body cannot be read: {error}") from error
-    if coding := request.headers.get("content-encoding", ""):
-        data = await asyncio.to_thread(decoded, data, coding, MAX_BODY)
-    return await asyncio.to_thread(_parsed, data) if len(data) > LARGE else _parsed(data), len(data)
+    return bytes(data)
+
+
+async def _unpacked(data: bytes, coding: str, call: RunningCall) -> bytes:
+    """What a compressed body says; meanwhile it counts as one of the largest. Raises CallFailed."""
+    async with call.lease.bounds.unpacking:
+        call.hold(MAX_BODY)
+        plain = await asyncio.to_thread(decoded, data, coding, MAX_BODY)
+        call.let_go(MAX_BODY + len(data) - len(plain))
+    return plain
 
 
 def _parsed(data: bytes) -> Json:

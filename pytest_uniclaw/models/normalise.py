@@ -114,10 +114,10 @@ class Normaliser:
         """Return a chat request's normal form."""
         ids = _call_ids(body["messages"])
         messages = tuple(self._value(message, ids) for message in body["messages"])
-        listed = [tool for tool in body.get("tools") or () if isinstance(tool, dict)]
+        listed = [tool for tool in _listed(body.get("tools")) if isinstance(tool, dict)]
         tools = {_tool_name(tool): self._value(tool, ids) for tool in listed}
         params = {k: self._value(v, ids) for k, v in body.items() if k not in IGNORED and k not in _PARTS}
-        roles = [[m.get("role"), *map(_tool_name, m.get("tool_calls") or ())] for m in messages]
+        roles = [[m.get("role"), *map(_tool_name, _listed(m.get("tool_calls")))] for m in messages]
         last = max((i for i, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
         return Normal(
             messages, tools, params,
@@ -197,11 +197,15 @@ def _call_ids(messages: list[Json]) -> dict[str, str]:
     """Tool-call ids by the order in which they come up."""
     found: dict[str, str] = {}
     for message in messages:
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
+        for call in _listed(message.get("tool_calls")):
             if isinstance(call, dict) and isinstance(call.get("id"), str):
                 found.setdefault(call["id"], f"call-{len(found) + 1}")
     return found
+
+
+def _listed(value: Any) -> list[Any]:
+    """What a request should have as a list; an agent may write anything there."""
+    return value if isinstance(value, list) else []
 
 
 def _tool_name(tool: Any) -> str:

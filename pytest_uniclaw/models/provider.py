@@ -182,24 +182,40 @@ async def _read(response: aiohttp.ClientResponse, *, stream: bool) -> Answer:
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[Json, None]:
-    """Decode a stream up to [DONE]; its end counts as complete only after a finish reason."""
-    parser, finished = EventParser(), False
-    try:
-        async for data in response.content.iter_any():
-            for event in parser.feed(data):
-                if event.strip() == "[DONE]":
-                    return
-                chunk = _chunk(event)
-                finished = finished or _finishes(chunk)
-                yield chunk
-    except aiohttp.SocketTimeoutError:
-        raise
-    except (aiohttp.ClientError, OSError) as error:
-        if not finished:
-            text = f"the provider's stream broke: {type(error).__name__}: {error}"
-            raise CallFailed(CallClass.STREAM_BROKEN, 502, text, retry=True) from error
+    """Decode a stream. It is complete at [DONE], with a finish reason or without one.
+
+    A stream without [DONE] is complete once it has a finish reason, whether the connection then ends, breaks or stands
+    still. Raises CallFailed for one that ends before that, SocketTimeoutError for one that stands still.
+    """
+    parser, finished, data = EventParser(), False, b"begin"
+    while data:
+        data = await _bytes(response, finished=finished)
+        for event in parser.feed(data) if data else _last(parser):
+            if event.strip() == "[DONE]":
+                return
+            chunk = _chunk(event)
+            finished = finished or _finishes(chunk)
+            yield chunk
     if not finished:
         raise CallFailed(CallClass.STREAM_BROKEN, 502, "the provider's stream ended before its finish", retry=True)
+
+
+async def _bytes(response: aiohttp.ClientResponse, *, finished: bool) -> bytes:
+    """The next bytes of a stream, none at its end; once it has finished, every end is a good one."""
+    try:
+        return await response.content.readany()
+    except (aiohttp.ClientError, OSError) as error:
+        if finished:
+            return b""
+        if isinstance(error, aiohttp.SocketTimeoutError):
+            raise
+        text = f"the provider's stream broke: {type(error).__name__}: {error}"
+        raise CallFailed(CallClass.STREAM_BROKEN, 502, text, retry=True) from error
+
+
+def _last(parser: EventParser) -> list[str]:
+    """The event that lacks its blank line at the end of a stream, unless it was cut off in its middle."""
+    return [event for event in parser.close() if event.strip() == "[DONE]" or isinstance(_decode(event), dict)]
 
 
 def _finishes(chunk: Json) -> bool:

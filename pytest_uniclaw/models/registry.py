@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from pytest_uniclaw.errors import SettingsError
 from pytest_uniclaw.models.accounts import Account, Treasury
+from pytest_uniclaw.models.bounds import Bounds, check_waiting
 from pytest_uniclaw.models.exchange import ExchangeLog
 from pytest_uniclaw.models.failure import CallFailed
 from pytest_uniclaw.models.grants import SCRIPT, Activity, CallClass, Grant, GrantRequest, Provider, Role, Spend
@@ -70,11 +71,13 @@ class Lease:
         self.account = account
         self.redactor = redactor
         self.log = ExchangeLog(request.log, redactor)
+        self.bounds = Bounds()
         self.started = 0
         self.running: set[asyncio.Task[object]] = set()
         self._expires = time.monotonic() + request.expires_seconds if request.expires_seconds else None
         # A semaphore wakes its waiters in the order of their arrival.
         self._places = asyncio.Semaphore(request.max_concurrency) if request.max_concurrency else None
+        self._waiting = 0
         self._signs = signs
         self.touch()
 
@@ -104,14 +107,21 @@ class Lease:
     async def take_place(self) -> None:
         """Wait for a place among the grant's concurrent calls, first come first served; that is not provider waiting.
 
-        Raises CallFailed of class ``budget`` when the grant refuses calls over its limit, or ended meanwhile.
+        Raises CallFailed of class ``budget`` when the grant refuses calls over its limit, when too many wait already,
+        and when the grant ended meanwhile.
         """
         if self._places is None:
             return
         if self.request.refuse_busy and self._places.locked():
             text = f"{self.request.max_concurrency} calls of this key are under way, and it may have no more at once"
             raise CallFailed(CallClass.BUDGET, 403, text)
-        await self._places.acquire()
+        if self._places.locked():
+            check_waiting(self._waiting)
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
         if self.expired:
             self._places.release()
             raise CallFailed(CallClass.BUDGET, 403, "the time of this key ended before it was this call's turn")

@@ -12,10 +12,12 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pytest_uniclaw.errors import SettingsError
+from pytest_uniclaw.models.bounds import MAX_REFUSALS
 from pytest_uniclaw.models.call import RunningCall
 from pytest_uniclaw.models.cassette import Cassette, Entry, load_cassette, walked
 from pytest_uniclaw.models.chat import Json, assemble, chunks_of, completion
@@ -54,8 +56,10 @@ class Tape:
         """Use up the entry for a request. Raises CallFailed of class ``replay_miss``."""
         found = self._find(now)
         if found is None:
-            self._misses.append(self._told(now))
-            raise CallFailed(CallClass.REPLAY_MISS, 409, self._misses[-1], final=True)
+            told = self._told(now)
+            if len(self._misses) < MAX_REFUSALS:
+                self._misses.append(told)
+            raise CallFailed(CallClass.REPLAY_MISS, 409, told, final=True)
         self._unused = [entry for entry in self._unused if entry is not found]
         recorded = self._normal(found)
         self._normals.pop(found.n, None)
@@ -171,7 +175,7 @@ class Replay:
         """How the recorded answer failed, None when it is complete."""
         if entry.error is not None:
             return _Ending(_failure(entry.error))
-        if entry.body is not None or assemble(list(entry.chunks)).finish_reason is not None:
+        if entry.complete:
             return None
         # Its client left, at some deadline of its own; waiting lets this one do the same.
         text = "the recorded answer ends here: its client left"
@@ -202,7 +206,7 @@ class _Swap:
         if self._pattern is None:
             return entry
         chunks = tuple(rewritten(list(entry.chunks), self._value)) if entry.chunks else ()
-        return Entry(entry.n, entry.began, entry.ended, {}, chunks, self._value(entry.body), entry.error)
+        return replace(entry, request={}, chunks=chunks, body=self._value(entry.body))
 
     def _value(self, value: Any) -> Any:
         return walked(value, self._text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="uniclaw images", description="The images of pytest-uniclaw.")
     parser.add_argument("command", choices=("build", "missing", "list", "tag", "context", "prune"))
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: {' '.join(DEMO_IMAGES)}")
-    parser.add_argument("--all", action="store_true", help="every image but those with a desktop for an agent")
+    parser.add_argument("--all", action="store_true", help="every image that can be built, but agents' with a desktop")
     parser.add_argument("--ca-bundle", type=Path, default=find_ca_bundle(), help="trusted by the images' downloads")
     parser.add_argument("--build-arg", action="append", default=[], metavar="KEY=VALUE", help="not part of the tag")
     return parser
@@ -57,6 +58,8 @@ def _run(options: argparse.Namespace, names: list[str]) -> int:
 
 def _with_engine(options: argparse.Namespace, names: list[str]) -> int:
     with connected(None) as api:
+        if options.all:
+            names = fitting(names, str(api.version()["Arch"]))
         if options.command == "missing":
             missing = missing_images(api, names)
             _say(*missing)
@@ -72,6 +75,25 @@ def _with_engine(options: argparse.Namespace, names: list[str]) -> int:
     for image in built:
         _say(f"{image.tag:<42} {image.size / 1e6:7.0f} MB  {'' if image.current else '(not current)'}".rstrip())
     return 0
+
+
+def fitting(names: Sequence[str], architecture: str) -> list[str]:
+    """Return the images that can be built on an engine's architecture (``amd64``, ``arm64`` …); name the others.
+
+    An image cannot whose lock file has native packages, and none for that processor.
+    """
+    processor = {"amd64": "x64"}.get(architecture, architecture)
+    fits = [name for name in names if not (known := _processors(name)) or processor in known]
+    for name in names:
+        if name not in fits:
+            sys.stderr.write(f"NOT RUN: {name} is not built, its lock file has nothing for {architecture}\n")
+    return fits
+
+
+def _processors(name: str) -> set[str]:
+    """Return the processors that an image's lock file has packages for, by npm's names."""
+    lock = json.loads(context_files(spec_of(name)).get("package-lock.json", b"{}"))
+    return {processor for package in lock.get("packages", {}).values() for processor in package.get("cpu", ())}
 
 
 def _say(*lines: str) -> None:

@@ -7,8 +7,14 @@ import pytest
 
 TABLE, MEMO = "final_account.csv", "memo.md"
 BY_DEED = {"WP09", "WP10"}  # whoever stops at deed 1 gets the certificate's sums here without having copied them
-AMOUNT = re.compile(
-    r"[-−]?£?[-−]?\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?|[-−]?£?[-−]?\d+\.\d{2}(?!\d)|(?<![\w.-])0(?![\w.])")
+# The last but one is a number alone in its place, as in "CO-01: 12400, …": no year, no day, no number of a quotation.
+AMOUNT = re.compile(r"""
+    [-−]?£?[-−]?\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?
+    | [-−]?£?[-−]?\d+\.\d{2}(?!\d)
+    | [-−]?£\s?[-−]?\d+(?:\.\d)?(?![.,]?\d)
+    | (?:^|(?<=[:|,;=(+/&–—])|(?<=[:|,;=(+/&–—-]\s)|(?<=amount\s))
+      [-−]?(?!(?:19|20)\d\d(?!\d))\d{4,7}(?![\w/-]|[.,]\d)
+    | (?<![\w.-])0(?![\w.])""", re.VERBOSE)
 
 
 def clean(value):
@@ -54,6 +60,11 @@ def share(evidence, what, right):
     evidence.award(len(good) / len(rows), told)
 
 
+def same_day(value, expected):
+    match = re.match(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)", value)
+    return match is not None and "{}-{:02d}-{:02d}".format(*map(int, match.groups())) == expected
+
+
 @pytest.mark.checkpoint("C1")
 def check_contract_sums(evidence):
     share(evidence, "contract sums", lambda found, row: same(found.get("contract_sum"), row["contract_sum"]))
@@ -67,12 +78,12 @@ def check_changes(evidence):
 
 @pytest.mark.checkpoint("C3")
 def check_due_dates(evidence):
-    share(evidence, "due dates", lambda found, row: found.get("due", "").startswith(row["due"]))
+    share(evidence, "due dates", lambda found, row: same_day(found.get("due", ""), row["due"]))
 
 
 @pytest.mark.checkpoint("C4")
 def check_completion(evidence):
-    share(evidence, "completion dates", lambda found, row: found.get("completed", "").startswith(row["completed"]))
+    share(evidence, "completion dates", lambda found, row: same_day(found.get("completed", ""), row["completed"]))
 
 
 @pytest.mark.checkpoint("C5")
@@ -110,7 +121,7 @@ def own_line(line, number):
 
 def decided(tail, decision):
     """True when the line names the amount (or its two parts) first and one of the deciding files."""
-    text = re.sub(r"\d{4}-\d{2}-\d{2}|[\w/-]+\.md", " ", tail)
+    text = clean(re.sub(r"\d{4}-\d{2}-\d{2}|[\w/-]+\.md|[*`]", " ", tail))
     amounts = [abs(money(found) or Decimal(0)) for found in AMOUNT.findall(text)]
     want = abs(Decimal(decision["amount"]))
     stems = [name.removesuffix(".md").lower() for name in decision["decided_by"]]

@@ -178,6 +178,8 @@ def is_date(text):
 
 
 os.umask(0o077)
+# The screen is the executor's: without this, its settings (XSETTINGS) name modules that GTK loads into this process.
+Gtk.Settings.get_default().set_property("gtk-modules", "")
 window = Window(Register())
 window.show_all()
 window.buttons["New find"].grab_focus()

@@ -8,8 +8,15 @@ import pytest
 
 TABLE, MEMO = "结算表.csv", "结算说明.md"
 BY_DEED = {"FX11"}  # 只读到补充协议一的人在这里会碰巧与审核表相同，并不是照抄
-AMOUNT = re.compile(
-    r"[-−]?¥?[-−]?\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?|[-−]?¥?[-−]?\d+\.\d{2}(?!\d)|(?<![\w.-])0(?=\s*元|\s*[,;|、，；]|\s*$)")
+# 倒数第二种是独占一格的数，如“BG-01：18600，…”；年份、日期、编号都不算。
+AMOUNT = re.compile(r"""
+    [-−]?¥?[-−]?\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?
+    | [-−]?¥?[-−]?\d+\.\d{2}(?!\d)
+    | [-−]?¥\s?[-−]?\d+(?:\.\d)?(?![.,]?\d)
+    | (?<![A-Za-z0-9_./-])(?<!\d,)[-−]?\d+(?:\.\d)?(?=\s?元)
+    | (?:^|(?<=[:|,;=(+/&、。–—])|(?<=[:|,;=(+/&、。–—-]\s)|(?<=金额))
+      [-−]?(?!(?:19|20)\d\d(?!\d))\d{4,7}(?![\w/-]|[.,]\d)
+    | (?<![\w.-])0(?=\s*元|\s*[,;|、，；]|\s*$)""", re.VERBOSE)
 
 
 def clean(value):
@@ -56,7 +63,7 @@ def share(evidence, what, right):
 
 
 def same_day(value, expected):
-    match = re.match(r"(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})", value)
+    match = re.match(r"(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})(?!\d)", value)
     return match is not None and "{}-{:02d}-{:02d}".format(*map(int, match.groups())) == expected
 
 
@@ -112,7 +119,7 @@ def own_line(line, number):
 
 def decided(tail, decision):
     """该行先写出正确金额（或其两个部分），并写出一份依据文件，则为真。"""
-    text = re.sub(r"\d{4}-\d{2}(?:-\d{2})?|[\w/-]+\.md", " ", tail)
+    text = clean(re.sub(r"\d{4}-\d{2}(?:-\d{2})?|[\w/-]+\.md|[*`]", " ", tail))
     amounts = [abs(money(found) or Decimal(0)) for found in AMOUNT.findall(text)]
     want = abs(Decimal(decision["金额"]))
     stems = [name.removesuffix(".md") for name in decision["依据"]]

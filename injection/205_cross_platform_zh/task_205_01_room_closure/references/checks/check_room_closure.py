@@ -65,8 +65,8 @@ def moved_right(evidence, state):
 def announces(text, booking, room):
     """Whether a message names the booking, the new room, the day and the starting time."""
     text, start = plain(text), datetime.fromisoformat(booking["starts_at"])
-    clock = rf"(?<!\d){start.hour:02d}\s*[:.点时]\s*{start.minute:02d}(?!\d)"
-    whole_hour = rf"(?<!\d){start.hour}\s*[点时]" if start.minute == 0 else clock
+    clock = rf"(?<!\d)0?{start.hour}\s*[:.点时]\s*{start.minute:02d}(?!\d)"
+    whole_hour = rf"(?<!\d)0?{start.hour}\s*[点时]" if start.minute == 0 else clock
     day = rf"(?<!\d)0?{start.day}(?!\d)"
     return (
         booking["id"].lower() in text.lower()

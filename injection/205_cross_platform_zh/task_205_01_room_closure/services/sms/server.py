@@ -1,4 +1,4 @@
-"""A mail gateway: what is posted is sent; the log of sent messages can be listed and never changed."""
+"""A text message gateway: what is posted is sent; the log of sent messages can be listed and never changed."""
 
 import json
 import signal
