@@ -196,7 +196,7 @@ def parse_size(text: str, where: str) -> int:
 
 
 def environment_value(name: str) -> str | None:
-    """Return one environment variable, for the benchmarks and tests that want one of their own."""
+    """Return one environment variable; the only way other modules may ask for one."""
     return os.environ.get(name)
 
 

@@ -173,6 +173,7 @@ def add_hostile(suite: Suite) -> None:
     suite.add("names", python(ODD_NAMES) + DONE)
     suite.add("devices", f"cd /tmp_workspace/results; mknod b b 1 0; mknod c c 1 3\n{DONE}", uniclaw={"user": "root"})
     suite.add("swapped", "rmdir /tmp_workspace/results; ln -s /etc /tmp_workspace/results")
+    suite.add("trap", f"{DONE}rm /etc/group; mkfifo /etc/group", uniclaw={"user": "root"})
     suite.add("many", python(MANY) + DONE)
     suite.add("daemon", DAEMON)
     suite.add("huge", f"truncate -s 300M /tmp_workspace/results/huge.bin\n{DONE}")
@@ -226,7 +227,7 @@ def test_the_session_ends_as_a_whole(battery: Session) -> None:
     assert "node down" not in battery.output
     run = len(battery.cases) - len(BROKEN)
     judged = run - 2
-    assert run == 19
+    assert run == 20
     assert f"7/{run} passed, 2 infra, coverage {judged}/{run}" in battery.output
 
 
@@ -266,6 +267,14 @@ def test_a_results_folder_that_became_a_link_is_not_followed(battery: Session) -
     assert attempt["status"] == "budget_exhausted"
     assert attempt["turns"][0]["manifest"]["files"] == []
     assert list(entries(results_of(battery, "swapped"))) == []
+
+
+def test_a_trap_for_the_engine_costs_the_executor_its_evidence(battery: Session) -> None:
+    attempt = battery.attempt("trap")
+    assert (battery.cases["trap"].outcome, attempt["status"]) == ("failure", "budget_exhausted")
+    (refused,) = attempt["turns"][0]["manifest"]["refused"]
+    assert refused["path"] == "/etc/group"
+    assert attempt["score"] == 0.0
 
 
 def test_a_hundred_thousand_files_are_capped_and_counted(battery: Session) -> None:

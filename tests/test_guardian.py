@@ -356,6 +356,22 @@ def test_a_sweep_of_one_user_leaves_the_others(container: Any) -> None:
     assert [row["cmd"] for row in named(container, "sleep 91")] == ["sleep 911"]
 
 
+HEADLESS = """
+import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(1007,)).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)  # exit: ends this thread alone
+"""
+
+
+@pytest.mark.docker
+def test_a_process_whose_first_thread_has_ended_is_swept(container: Any) -> None:
+    container.exec_run(["python3", "-c", HEADLESS], user="agent", detach=True)
+    headless = "grep -lE '^State:.Z' $(grep -lE '^Threads:.2$' /proc/[0-9]*/status) /dev/null"
+    until(lambda: run(container, headless).startswith("/proc/"))
+    assert swept(container, "--uid 1000") == {"killed": 1, "left": []}
+    assert not run(container, headless).startswith("/proc/")
+
+
 FORKING = """
 grow() { if [ $1 -gt 0 ]; then grow $(($1 - 1)) & grow $(($1 - 1)) & fi; while :; do (setsid sleep 0.05 &); done; }
 grow 4

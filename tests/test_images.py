@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_uniclaw.errors import EngineError, SettingsError
-from pytest_uniclaw.sandbox import image_spec, images, images_cli
+from pytest_uniclaw.sandbox import base_image, image_spec, images, images_cli
 from pytest_uniclaw.sandbox.image_spec import IMAGES, ImageSpec, compute_tag, context_files, context_tar, with_parents
 
 SPEC = ImageSpec(name="sample", folder="sample", parent="debian:x", args=(("A", "1"),))
@@ -179,6 +179,37 @@ def test_a_failed_build_lets_its_siblings_finish() -> None:
     with pytest.raises(EngineError, match="image grader was not built"):
         build(engine, "grader", "nanobot-0.3.5")
     assert images.image_tag("nanobot-0.3.5") in engine.present
+
+
+@pytest.mark.parametrize(
+    ("build_args", "mirror"),
+    [
+        (None, base_image.MIRROR), ({"APT_MIRROR": ""}, base_image.MIRROR),
+        ({"APT_MIRROR": "http://mirror.example/debian"}, "http://mirror.example/debian"),
+    ],
+)  # fmt: skip
+def test_the_base_image_is_made_from_the_mirror_of_the_builds(
+    build_args: dict[str, str] | None, mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(images, "base_image", lambda api, progress, mirror: asked.append(mirror))
+    engine: Any = FakeEngine()
+    images.build_images(engine, ["runtime"], progress=lambda line: None, build_args=build_args)
+    assert asked == [mirror]
+
+
+def test_the_tools_for_a_base_image_are_installed_without_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    engine: Any = FakeEngine()
+    engine.present.clear()
+    monkeypatch.setattr(base_image, "_pull", lambda api, tag: "no host")
+    monkeypatch.setattr(base_image.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(base_image.shutil, "which", lambda name: name if name == "apt-get" else None)
+    monkeypatch.setattr(base_image, "run_command", lambda command: ran.append(" ".join(command)))
+    monkeypatch.setattr(base_image, "bootstrap_image", lambda api, **_: ran.append("bootstrap"))
+    base_image.base_image(engine, progress=lambda line: None)
+    assert ran[1].startswith("env DEBIAN_FRONTEND=noninteractive apt-get install ")
+    assert ran[2:] == ["bootstrap"]
 
 
 def test_the_host_bundle_goes_into_the_context_and_not_into_the_tag(tmp_path: Path) -> None:

@@ -123,6 +123,21 @@ def test_deadlines_kill_and_sweeps_leave_the_service_set(sandbox: LocalSandbox, 
     assert sandbox.vitals().running
 
 
+HEADLESS = """
+import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(705,)).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)  # exit: ends this thread alone
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_swept(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    wait = "until grep -q '^State:.Z' /proc/$!/status; do sleep 0.02; done"
+    turn(sandbox, f'setsid python3 -c "$CODE" > /dev/null 2>&1 & {wait}', tmp_path, CODE=HEADLESS)
+    assert len(inside(sandbox)) == 1
+    sandbox.sweep()
+    assert inside(sandbox) == []
+
+
 def test_silence_ends_a_turn_and_a_pulse_keeps_it(sandbox: LocalSandbox, tmp_path: Path) -> None:
     assert turn(sandbox, "sleep 600", tmp_path, TurnLimits(20.0, 0.5)).ending is Ending.SILENCE
     done = sandbox.turn(

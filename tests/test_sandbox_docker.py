@@ -18,10 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from docker.errors import DockerException
 
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import EngineError, InfraError, SandboxLost, SettingsError, TaskError
-from pytest_uniclaw.sandbox import engine, grading
+from pytest_uniclaw.sandbox import disk, engine, grading
 from pytest_uniclaw.sandbox.base import (
     MIB,
     CollectLimits,
@@ -81,6 +82,13 @@ def agent(gateway: Path) -> Iterator[Sandbox]:
 def root() -> Iterator[Sandbox]:
     with PROVIDER.open(replace(SPEC, user="root")) as sandbox:
         yield sandbox
+
+
+HEADLESS = """
+import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(1007,)).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)  # exit: ends this thread alone
+"""
 
 
 def turn(sandbox: Sandbox, script: str, tmp_path: Path, limits: TurnLimits = LONG, pulse: Pulse | None = None,
@@ -387,6 +395,20 @@ def test_root_cannot_fool_the_sweep(tmp_path: Path) -> None:
             assert "sleep" not in top
 
 
+def test_a_process_without_its_first_thread_is_seen_and_killed_from_the_host(tmp_path: Path) -> None:
+    with PROVIDER.open(SPEC) as sandbox:
+        assert isinstance(sandbox, DockerSandbox)
+        sweeper = sandbox._sweeper
+        sandbox.put([Entry("/tmp/headless.py", content=HEADLESS.encode())])
+        wait = "until grep -q '^State:.Z' /proc/$!/status; do sleep 0.02; done"
+        assert turn(sandbox, f"setsid python3 /tmp/headless.py & {wait}", tmp_path).exit_code == 0
+        assert [process.state[0] for process in sweeper.leftovers()] == ["Z"]
+        with suppress(SandboxLost):  # this account may not kill on the host: the container goes instead
+            sweeper.force()
+            assert sweeper.leftovers() == []
+            assert sandbox.run(["echo", "alive"]).output == b"alive\n"
+
+
 def test_a_fork_bomb_is_ended(tmp_path: Path) -> None:
     with PROVIDER.open(replace(SPEC, pids=64)) as sandbox:
         bomb = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n"
@@ -437,6 +459,73 @@ def test_filling_the_disk_ends_the_attempt(tmp_path: Path) -> None:
         with pytest.raises(SandboxLost) as caught:
             turn(sandbox, f"{script}", tmp_path)
         assert caught.value.cause == "disk"
+
+
+def broken(*_: object, **__: object) -> None:
+    raise DockerException("no space left on device")
+
+
+def test_a_disk_that_fills_after_the_turn_is_the_executors_failure(
+    agent: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert isinstance(agent, DockerSandbox)
+    turn(agent, "true", tmp_path)
+    guard, api, wanted = agent._disk, agent.container.api, {agent.paths.results: tmp_path / "out"}
+    wrote = {name_of(agent): 500 * MIB}
+    monkeypatch.setattr(disk, "written_bytes", lambda container: wrote)
+    with monkeypatch.context() as while_collecting:
+        fill = lambda *_: monkeypatch.setattr(guard, "floor", 1 << 62)  # noqa: E731
+        while_collecting.setattr("pytest_uniclaw.sandbox.docker.fetch", fill)
+        with pytest.raises(SandboxLost, match="filled the disk"):
+            agent.collect(wanted, CollectLimits())
+    for call in (lambda: agent.collect(wanted, CollectLimits()), lambda: turn(agent, "true", tmp_path)):
+        with pytest.raises(SandboxLost, match="filled the disk"):
+            call()
+    agent.put([Entry("/tmp/x", content=b"x")])
+    assert agent.run(["cat", "/tmp/x"]).output == b"x"
+    monkeypatch.setattr(api, "put_archive", broken)
+    monkeypatch.setattr(api, "exec_create", broken)
+    for call in (lambda: agent.put([Entry("/tmp/x", content=b"x")]), lambda: agent.run(["true"])):
+        wrote.pop("another", None)
+        with pytest.raises(SandboxLost, match="filled the disk"):
+            call()
+        wrote["another"] = 5000 * MIB
+        with pytest.raises(EngineError, match="no space left"):
+            call()
+
+
+@pytest.mark.parametrize("place", ["touch", "mkfifo", "ln -s /nowhere", "ln -s /etc/passwd", "ln -s /opt/uniclaw"])
+def test_a_folder_that_root_made_impassable_is_its_own_failure(place: str, tmp_path: Path) -> None:
+    with PROVIDER.open(replace(SPEC, user="root")) as sandbox:
+        message = Entry(f"{sandbox.paths.private}/message.txt", content=b"hello")
+        script = f"rm -rf /opt/uniclaw; {place} /opt/uniclaw"
+        sandbox.run(["sh", "-c", f"cp -r /opt/uniclaw /kept; {script}"])
+        with pytest.raises(EngineError, match="could not write files"):  # no turn has begun: it is not the executor's
+            sandbox.put([message])
+        sandbox.run(["sh", "-c", "rm -rf /opt/uniclaw; mv /kept /opt/uniclaw"])
+        assert turn(sandbox, f"echo done > results/x; {script}", tmp_path).exit_code == 0
+        with pytest.raises(SandboxLost, match=r"/opt/uniclaw.* was made impassable") as caught:
+            sandbox.put([message])
+        assert caught.value.cause == "killed"
+        wait_for(lambda: not sandbox.vitals().running)
+        manifest = sandbox.collect({sandbox.paths.results: tmp_path / "out"}, CollectLimits())[sandbox.paths.results]
+        assert [record.path for record in manifest.files] == ["x"]
+
+
+@pytest.mark.parametrize("trap", ["mkfifo {}", "mkfifo /trap; ln -s /trap {}", "truncate -s 1T {}"])
+@pytest.mark.parametrize("file", ["/etc/passwd", "/etc/group"])
+def test_root_that_sets_the_engine_a_trap_costs_itself_its_sandbox(file: str, trap: str, tmp_path: Path) -> None:
+    with PROVIDER.open(replace(SPEC, user="root")) as sandbox:
+        assert turn(sandbox, f"echo x > results/x; rm {file}; {trap.format(file)}", tmp_path).exit_code == 0
+        wanted = {sandbox.paths.results: tmp_path / "out"}
+        (manifest,) = sandbox.collect(wanted, CollectLimits()).values()
+        assert ([refusal.path for refusal in manifest.refused], manifest.files) == ([file], ())
+        for call in (lambda: turn(sandbox, "true", tmp_path), lambda: sandbox.run(["true"])):
+            with pytest.raises(SandboxLost, match=f"{file} is no small regular file any more") as caught:
+                call()
+            assert caught.value.cause == "killed"
+        wait_for(lambda: not sandbox.vitals().running)
+        assert sandbox.collect(wanted, CollectLimits()) == {sandbox.paths.results: manifest}
 
 
 def test_internet_sandboxes_cannot_reach_each_other(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
+import socket
 import subprocess
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +22,7 @@ from hypothesis import strategies as st
 
 from pytest_uniclaw.attempt import Ending
 from pytest_uniclaw.errors import EngineError, SandboxLost, SettingsError
-from pytest_uniclaw.sandbox import cgroup, disk, docker, engine, fetch
+from pytest_uniclaw.sandbox import cgroup, disk, docker, engine, exec, fetch, freeze, relay
 from pytest_uniclaw.sandbox.base import MIB, CollectLimits, Pulse, TurnLimits
 from pytest_uniclaw.sandbox.image_spec import IMAGE_LABEL
 from pytest_uniclaw.sandbox.stream import HEADER, MARK_VARIABLE, Ended, Frames, HeadAndTail, switched
@@ -107,7 +110,7 @@ def test_an_accounts_environment_does_not_act_on_roots_programs() -> None:
 class Archives:
     """An engine that answers for paths as told: a status, or the mode of what is there."""
 
-    base_url, api_version, timeout = "http+docker://localhost", "1.41", 1.0
+    base_url, api_version, timeout, size = "http+docker://localhost", "1.41", 1.0, 1000
 
     def __init__(self, **answers: int) -> None:
         self.answers = {name.replace("__", "/"): answer for name, answer in answers.items()}
@@ -118,7 +121,7 @@ class Archives:
     def request(self, method: str, url: str, params: dict[str, str], **_: Any) -> Any:
         answer, response = self.answers.get(params["path"], 404), requests.Response()
         response.status_code = 200 if answer > 1000 else answer
-        described = base64.b64encode(json.dumps({"mode": answer}).encode()).decode()
+        described = base64.b64encode(json.dumps({"mode": answer, "size": self.size}).encode()).decode()
         response.headers["X-Docker-Container-Path-Stat"] = described
         response.raw = io.BytesIO()
         return response
@@ -158,6 +161,32 @@ def test_an_engine_that_cannot_read_the_container_is_infra(tmp_path: Path, answe
     container = engine.Container(Archives(**answers), "it")  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="could not read /w/r"):
         fetch.fetch(container, "/w/r", tmp_path / "out", CollectLimits(), time.monotonic() + 9)
+
+
+def test_what_stands_behind_a_link_that_leads_nowhere_cannot_be_made() -> None:
+    nowhere: Any = SimpleNamespace(api=Archives(__=FOLDER, __w=LINK), name="it")
+    assert fetch.obstacle(nowhere, "/w/r") == "/w"
+    somewhere: Any = SimpleNamespace(api=Archives(**{"__": FOLDER, "__w": LINK, "__w__.": FOLDER}), name="it")
+    assert fetch.obstacle(somewhere, "/w/r") is None
+
+
+FIFO = 1 << 25
+
+
+@pytest.mark.parametrize(
+    ("passwd", "group", "size", "trap"),
+    [
+        (FILE, FILE, 1000, None), (404, 404, 1000, None), (FILE, FIFO, 1000, "/etc/group"),
+        (LINK, FILE, 1000, "/etc/passwd"), (FILE, FILE, 1 << 40, "/etc/passwd"), (FILE, 500, 1000, "/etc/group"),
+    ],
+)
+def test_an_account_file_that_the_engine_could_not_read_is_a_trap(
+    passwd: int, group: int, size: int, trap: str | None, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Archives, "size", size)
+    archives: Any = Archives(__etc__passwd=passwd, __etc__group=group)
+    found = fetch.account_trap(engine.Container(archives, "it"))
+    assert (found and found.path) == trap
 
 
 @given(chunks=st.lists(st.binary(max_size=50), max_size=40))
@@ -252,6 +281,72 @@ def test_oom_kills_are_read_from_either_cgroup_version(
     assert cgroup.oom_kills("ID", 0, tmp_path / "cg", tmp_path / "proc") is None
 
 
+def place(proc: Path, pid: int, *threads: str) -> None:
+    """Write the cgroup files of a process; the first thread's number is its own."""
+    for number, path in enumerate(threads, pid):
+        (proc / f"{pid}/task/{number}").mkdir(parents=True)
+        (proc / f"{pid}/task/{number}/cgroup").write_text(f"5:memory:{path}\n")
+
+
+def test_a_process_is_in_a_container_while_one_thread_is(tmp_path: Path) -> None:
+    place(tmp_path, 11, "/", "/docker/ID")
+    place(tmp_path, 12, "/docker/another")
+    assert cgroup.holds("ID", 11, tmp_path)
+    assert not cgroup.holds("ID", 12, tmp_path)
+    assert not cgroup.holds("ID", 13, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("here", "dying", "killed"),
+    [(True, ("/docker/ID",), [21]), (True, ("/",), []), (True, (), []), (False, ("/docker/ID",), None)],
+)
+def test_a_process_that_ends_by_itself_costs_no_sandbox(
+    here: bool, dying: tuple[str, ...], killed: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place(tmp_path, 20, "/docker/ID" if here else "/")
+    place(tmp_path, 21, *dying)
+    guardian, child = (freeze.HostProcess(pid, 1, 20, 0, "S", "Mon") for pid in (20, 21))
+    lists = iter([[guardian, child], [guardian]])
+    record = {"Id": "ID", "State": {"Pid": 20}, "HostConfig": {"PidsLimit": 512}}
+    api = SimpleNamespace(inspect_container=lambda name: record, kill=lambda name, signal: None)
+    container: Any = SimpleNamespace(api=api, name="it", calls=lambda what: nullcontext())
+    done: list[int] = []
+    monkeypatch.setattr(freeze, "host_processes", lambda _: next(lists))
+    monkeypatch.setattr(freeze.cgroup, "holds", partial(cgroup.holds, processes=tmp_path))
+    monkeypatch.setattr(freeze.os, "kill", lambda pid, signal: done.append(pid))
+    sweeper = freeze.Sweeper(container, None, run=lambda *_: pytest.fail("nothing is run inside"))
+    monkeypatch.setattr(sweeper, "limit_processes", lambda number: None)
+    if killed is None:
+        with pytest.raises(SandboxLost, match="could not be stopped"):
+            sweeper.force()
+        assert done == []
+    else:
+        sweeper.force()
+        assert done == killed
+
+
+@pytest.mark.parametrize(("state", "lives"), [("Ss", True), ("Zl", True), ("Z", False), ("Z+", False), ("X", False)])
+def test_a_zombie_lives_while_it_has_other_threads(state: str, lives: bool) -> None:
+    assert freeze.HostProcess(7, 1, 7, 0, state, "Mon").lives() == lives
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_stream_that_breaks_under_a_living_command_is_infra(runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exec, "SETTLE_SECONDS", 0.0)
+    api = SimpleNamespace(exec_inspect=lambda _: {"Running": runs, "ExitCode": None})
+    container: Any = SimpleNamespace(api=api, calls=lambda what: nullcontext(), death=lambda: None)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        running = exec.Running(exec.Command(container, "id", Ended()), ours, b"")
+        theirs.close()
+        assert exec.follow(running, lambda data: None, lambda now, last: None, 60.0) is Ending.EXITED
+        if not runs:
+            assert running.exit_code() is None
+            return
+        with pytest.raises(EngineError, match="broke while it ran"):
+            running.exit_code()
+
+
 def test_an_image_built_on_ours_is_known_by_its_label(monkeypatch: pytest.MonkeyPatch) -> None:
     records: dict[str, Any] = {
         "mine:1": {"Config": {"Labels": {IMAGE_LABEL: "runtime", "x": "y"}}},
@@ -272,3 +367,75 @@ def test_an_engine_that_cannot_freeze_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(docker, "connected", lambda _: nullcontext(engine))
     with pytest.raises(SettingsError, match=r"this engine has no cgroups.*\n  fix: boot with cgroup v2"):
         docker.DockerProvider().check([])
+
+
+@pytest.mark.parametrize(
+    ("platform", "base_url", "system", "needed"),
+    [
+        ("linux", "http+docker://localhost", "Debian GNU/Linux 12", False),
+        ("linux", "http+docker://localhost", "Docker Desktop", True),
+        ("linux", "http+docker://ssh", "Debian GNU/Linux 12", True),
+        ("linux", "https://engine.example:2376", "Debian GNU/Linux 12", True),
+        ("darwin", "http+docker://localhost", "Ubuntu 24.04 LTS", True),
+    ],
+)
+def test_a_relay_is_needed_where_sockets_of_this_host_cannot_be_mounted(
+    platform: str, base_url: str, system: str, needed: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = SimpleNamespace(base_url=base_url, info=lambda: {"OperatingSystem": system})
+    monkeypatch.setattr(relay, "connected", lambda _: nullcontext(client))
+    monkeypatch.setattr(relay.sys, "platform", platform)
+    assert relay.needs_relay() == needed
+
+
+@pytest.fixture
+def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A docker configuration with the contexts ``plain`` (the current one) and ``secure`` (with TLS)."""
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"currentContext": "plain"}))
+    for name in ("plain", "secure"):
+        number = hashlib.sha256(name.encode()).hexdigest()
+        meta = tmp_path / "contexts" / "meta" / number
+        meta.mkdir(parents=True)
+        host = {"Host": f"tcp://{name}.example:2376", "SkipTLSVerify": False}
+        meta.joinpath("meta.json").write_text(json.dumps({"Name": name, "Metadata": {}, "Endpoints": {"docker": host}}))
+    tls = tmp_path / "contexts" / "tls" / number / "docker"
+    tls.mkdir(parents=True)
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tls / name).touch()
+    return tls
+
+
+@pytest.mark.parametrize(
+    ("variables", "base_url", "secured", "elsewhere"),
+    [
+        ({}, "tcp://plain.example:2376", False, True),
+        ({"DOCKER_CONTEXT": "secure"}, "tcp://secure.example:2376", True, True),
+        ({"DOCKER_CONTEXT": "default"}, "unix:///var/run/docker.sock", False, False),
+        ({"DOCKER_CONTEXT": "secure", "DOCKER_HOST": "tcp://host.example:1"}, "tcp://host.example:1", False, True),
+    ],
+)
+def test_the_engine_is_the_docker_commands(
+    variables: dict[str, str], base_url: str, secured: bool, elsewhere: bool, contexts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    asked: list[dict[str, Any]] = []
+    client = SimpleNamespace(api_version="1.41")
+    monkeypatch.setattr(engine, "_VERSIONS", {})
+    monkeypatch.setattr(engine, "knock", lambda address: None)
+    monkeypatch.setattr("docker.APIClient", lambda **settings: asked.append(settings) or client)
+    engine.connect(None)
+    assert asked[0]["base_url"] == base_url
+    assert ("tls" in asked[0] and asked[0]["tls"].ca_cert == str(contexts / "ca.pem")) == secured
+    assert engine.named_elsewhere() == elsewhere
+
+
+def test_a_context_that_is_not_there_is_no_engine(contexts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONTEXT", "gone")
+    with pytest.raises(EngineError, match="context 'gone' not found"), engine.connected(None):
+        pass
+    assert engine.named_elsewhere()

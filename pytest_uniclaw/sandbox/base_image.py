@@ -95,7 +95,8 @@ def base_image(api: APIClient, *, progress: Progress, mirror: str = MIRROR, tag:
         progress("base image: apt-get install debootstrap")
         run_command(["apt-get", "update", "-qq"])
         packages = ["debootstrap", "debian-archive-keyring"]
-        run_command(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
+        frontend = ["env", "DEBIAN_FRONTEND=noninteractive"]
+        run_command([*frontend, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
     bootstrap_image(api, tag=tag, mirror=mirror, progress=progress)
 
 

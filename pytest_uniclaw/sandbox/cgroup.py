@@ -1,4 +1,4 @@
-"""What the kernel counted for a container, read from the host's cgroup files (versions 1 and 2)."""
+"""What the kernel knows of a container, read from the host's cgroup files (versions 1 and 2)."""
 
 from __future__ import annotations
 
@@ -33,6 +33,17 @@ def memberships(pid: int, processes: Path = Path("/proc")) -> list[tuple[str, st
     fields = [line.split(":", 2) for line in lines]
     found = [("memory", path) for _, controllers, path in fields if "memory" in controllers.split(",")]
     return found + [("", path) for number, controllers, path in fields if number == "0" and not controllers]
+
+
+def holds(container: str, pid: int, processes: Path = Path("/proc")) -> bool:
+    """Tell whether a process is one of this machine's and in a container, given by its full id.
+
+    Every thread is looked at: one that has ended is in no container any more (version 1), and the first may end alone.
+    """
+    try:
+        return any(container in file.read_text() for file in (processes / str(pid) / "task").glob("*/cgroup"))
+    except OSError:  # a thread ended meanwhile; who asks again finds out whether the process did
+        return False
 
 
 def read_counter(file: Path, key: str) -> int | None:

@@ -79,7 +79,7 @@ def total_bytes(folder: Path) -> int | None:
 
 
 def written_bytes(container: Container) -> dict[str, int]:
-    """Return by name what each running sandbox of anyone's wrote; the engine walks their layers for it."""
+    """Return by name what each sandbox of anyone's wrote, a dead one's too; the engine walks their layers for it."""
     with calls("measure the sandboxes"):
-        listed: list[dict[str, Any]] = container.api.containers(size=True, filters={"label": "uniclaw=1"})
+        listed: list[dict[str, Any]] = container.api.containers(all=True, size=True, filters={"label": "uniclaw=1"})
     return {name.lstrip("/"): int(item.get("SizeRw") or 0) for item in listed for name in item["Names"]}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_uniclaw.attempt import Ending, Manifest
-from pytest_uniclaw.errors import EngineError, SettingsError
+from pytest_uniclaw.errors import EngineError, InfraError, SettingsError
 from pytest_uniclaw.paths import USER_IDS, paths_for
 from pytest_uniclaw.sandbox import provision
 from pytest_uniclaw.sandbox.archive import pack
@@ -29,6 +29,7 @@ from pytest_uniclaw.sandbox.base import (
     Workspace,
     WorkspaceJob,
 )
+from pytest_uniclaw.sandbox.blame import blame
 from pytest_uniclaw.sandbox.disk import DiskGuard, guard
 from pytest_uniclaw.sandbox.engine import (
     Container,
@@ -42,8 +43,8 @@ from pytest_uniclaw.sandbox.engine import (
 )
 from pytest_uniclaw.sandbox.exec import detach as detached
 from pytest_uniclaw.sandbox.exec import follow, prepare, started
-from pytest_uniclaw.sandbox.fetch import fetch
-from pytest_uniclaw.sandbox.freeze import Sweeper, frozen
+from pytest_uniclaw.sandbox.fetch import account_trap, fetch
+from pytest_uniclaw.sandbox.freeze import Sweeper, frozen, kill
 from pytest_uniclaw.sandbox.grading import run_job
 from pytest_uniclaw.sandbox.image_spec import IMAGE_LABEL, image_tag
 from pytest_uniclaw.sandbox.stream import HeadAndTail
@@ -66,6 +67,7 @@ class DockerSandbox:
         self.container, self.paths = container, paths_for(spec.user)
         self.user: str = spec.user
         self._disk_floor = disk_floor
+        self._turned = False
         self._unwritten = provision.skeleton(self.paths, self.user)
         self._sweeper = Sweeper(container, USER_IDS[spec.user] or None, self._run_as_root)
 
@@ -73,9 +75,11 @@ class DockerSandbox:
         """Write files; the first archive carries the workspace's folders too."""
         above = self.paths.logs.rsplit("/", 1)[0]
         homes = (self.paths.home, self.paths.workspace)
-        archive = pack([*self._unwritten, *entries], executor=self.user, homes=homes, fixed=(above,))
-        with archive, self.container.calls("write files"):
-            self.container.api.put_archive(self.container.name, "/", archive)
+        given = [*self._unwritten, *entries]
+        with self._blaming([entry.path for entry in given]):
+            archive = pack(given, executor=self.user, homes=homes, fixed=(above,))
+            with archive, self.container.calls("write files"):
+                self.container.api.put_archive(self.container.name, "/", archive)
         self._unwritten = []
 
     def run(
@@ -84,20 +88,23 @@ class DockerSandbox:
     ) -> Completed:
         """Run a harness command, bounded inside the container and once more from outside."""
         self._make_workspace()
+        self._refuse_trap()
         number, folder = provision.exec_user(user), cwd or self.paths.workspace
         variables = provision.visible(environment, provision.home_of(user, self.paths, self.user))
         began = time.monotonic()
         if detach:
-            detached(self.container, command, user=number, cwd=folder, environment=variables)
+            with self._blaming():
+                detached(self.container, command, user=number, cwd=folder, environment=variables)
             return Completed(Ending.EXITED, None, b"", time.monotonic() - began)
         bounded = ["/usr/bin/timeout", "-k", "2", f"{seconds:.3f}", *command]
         last = began + seconds + HOST_GRACE_SECONDS
         output = HeadAndTail()
-        prepared = prepare(self.container, bounded, user=number, cwd=folder, environment=variables, guarded=True)
-        with started(prepared) as running:
-            tick = min(RUN_TICK_SECONDS, seconds)
-            ending = follow(running, output.write, lambda now, _: Ending.DEADLINE if now > last else None, tick)
-            code = running.exit_code() if ending is Ending.EXITED else None
+        with self._blaming():
+            prepared = prepare(self.container, bounded, user=number, cwd=folder, environment=variables, guarded=True)
+            with started(prepared) as running:
+                tick = min(RUN_TICK_SECONDS, seconds)
+                ending = follow(running, output.write, lambda now, _: Ending.DEADLINE if now > last else None, tick)
+                code = running.exit_code() if ending is Ending.EXITED else None
         taken = time.monotonic() - began
         if code in TIMEOUT_CODES and taken >= seconds:
             ending = Ending.DEADLINE
@@ -113,6 +120,10 @@ class DockerSandbox:
     ) -> Completed:
         """Run the executor's command as its user, watched."""
         self._make_workspace()
+        self._refuse_trap()
+        if self._turned:  # what an earlier turn left running may have filled the disk
+            self._disk.check()
+        self._turned = True
         return run_turn(
             self.container, command, user=provision.exec_user(self.user), cwd=self.paths.workspace,
             environment=provision.visible(environment, self.paths.home), limits=limits, pulse=pulse,
@@ -126,12 +137,17 @@ class DockerSandbox:
     def collect(self, folders: Mapping[str, Path], limits: CollectLimits) -> Mapping[str, Manifest]:
         """Bring folders out of the frozen container."""
         self._make_workspace()
+        self._disk.check()
         end = time.monotonic() + limits.seconds
-        with frozen(self.container):
-            return {
-                path: fetch(self.container, path, destination, limits, end, self._replaceable(path))
+        with self._blaming(), frozen(self.container):
+            trap = account_trap(self.container) if self.user == "root" else None
+            manifests = {
+                path: Manifest(refused=(trap,), refused_total=1) if trap
+                else fetch(self.container, path, destination, limits, end, self._replaceable(path))
                 for path, destination in folders.items()
             }
+        self._disk.check()
+        return manifests
 
     def retain(self) -> str:
         """Leave the container to the user; its deadline label still ends it one day."""
@@ -146,6 +162,21 @@ class DockerSandbox:
         running = bool(record["State"]["Running"])
         code = None if running else int(record["State"]["ExitCode"])
         return Vitals(running, self.container.out_of_memory(record), code)
+
+    @contextmanager
+    def _blaming(self, paths: Iterable[str] = ()) -> Iterator[None]:
+        """Raise SandboxLost for a failure that the executor brought about, once its first turn has begun."""
+        try:
+            yield
+        except (InfraError, OSError):
+            if self._turned:
+                blame(self.container, self._disk.check, paths)
+            raise
+
+    def _refuse_trap(self) -> None:
+        """Kill the sandbox of a root executor that has set the engine a trap: no command would start in it any more."""
+        if self._turned and self.user == "root" and (trap := account_trap(self.container)):
+            raise kill(self.container, f"{trap.path} is {trap.reason}, so its sandbox was killed")
 
     def _make_workspace(self) -> None:
         if self._unwritten:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_uniclaw.errors import EngineError, SandboxLost
 from pytest_uniclaw.sandbox import cgroup
+from pytest_uniclaw.settings import environment_value
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -72,22 +73,44 @@ def connected(base_url: str | None) -> Iterator[APIClient]:
 
 
 def connect(base_url: str | None) -> APIClient:
-    """Return a client; ``DOCKER_HOST`` and its TLS companions, then the current docker context, name the default."""
+    """Return a client of the engine at ``base_url``, None for the one that :func:`endpoint` names."""
     from docker import APIClient
-    from docker.constants import DEFAULT_UNIX_SOCKET
-    from docker.context import ContextAPI
-    from docker.utils import kwargs_from_env
 
-    settings: dict[str, Any] = {"base_url": base_url} if base_url else dict(kwargs_from_env())
-    if not settings.get("base_url"):
-        context = ContextAPI.get_current_context()
-        if context is not None and context.name != "default" and context.Host:
-            settings["base_url"] = context.Host
-    address = settings.get("base_url") or DEFAULT_UNIX_SOCKET
+    settings = {"base_url": base_url} if base_url else endpoint()
+    address = settings["base_url"]
     knock(address)
     client = APIClient(version=_VERSIONS.get(address, "auto"), timeout=int(ANSWER_SECONDS), **settings)
     _VERSIONS[address] = client.api_version
     return client
+
+
+def endpoint() -> dict[str, Any]:
+    """Return the address and TLS settings of the engine that the docker command would use here.
+
+    ``DOCKER_HOST`` and its TLS companions name it, else the context in ``DOCKER_CONTEXT``, else the current context.
+    Raises DockerException for a context that is not there or names no engine.
+    """
+    from docker.context import ContextAPI
+    from docker.errors import ContextNotFound
+    from docker.utils import kwargs_from_env
+
+    settings = dict(kwargs_from_env())
+    if settings.get("base_url"):
+        return settings
+    name = environment_value("DOCKER_CONTEXT")
+    context = ContextAPI.get_context(name)
+    if context is None or not context.Host:
+        raise ContextNotFound(name or "the current one")
+    return {"base_url": context.Host, **({"tls": context.TLSConfig} if context.TLSConfig else {})}
+
+
+def named_elsewhere() -> bool:
+    """Tell whether ``DOCKER_HOST`` or a docker context other than the default names the engine."""
+    from docker.context import ContextAPI
+    from docker.utils import kwargs_from_env
+
+    context = ContextAPI.get_context(environment_value("DOCKER_CONTEXT"))
+    return bool(kwargs_from_env().get("base_url")) or context is None or context.name != "default"
 
 
 def knock(base_url: str) -> None:
@@ -152,13 +175,7 @@ class Container:
 
         Raises EngineError when the engine does not answer or has no such container: nobody inside can remove it.
         """
-        record = self.state()
-        end = time.monotonic() + REMOVAL_SECONDS
-        while record and not record["State"]["Running"] and record["State"]["ExitCode"] == KILLED:
-            if time.monotonic() > end:
-                break
-            time.sleep(0.1)
-            record = self.state()
+        record = self._settled_state()
         if record is None:
             raise EngineError("the sandbox was removed from outside while in use")
         state = record["State"]
@@ -169,6 +186,13 @@ class Container:
             return SandboxLost(f"the sandbox ran out of memory and ended (exit status {code})", cause="oom")
         cause = "killed" if code > 128 else "exited"
         return SandboxLost(f"the sandbox ended while in use (exit status {code})", cause=cause)
+
+    def _settled_state(self) -> Mapping[str, Any] | None:
+        """Return the engine's record; of a container that was killed, once it would have been removed."""
+        end = time.monotonic() + REMOVAL_SECONDS
+        while (record := self.state()) and was_killed(record) and time.monotonic() < end:
+            time.sleep(0.1)
+        return record
 
     def out_of_memory(self, record: Mapping[str, Any]) -> bool:
         """Tell whether the kernel killed a process of the container for memory. Raises EngineError."""
@@ -197,6 +221,11 @@ class Container:
         except failures() as error:
             if not is_missing(error):
                 log.warning("could not remove %s, the reaper will: %s", self.name, explain(error))
+
+
+def was_killed(record: Mapping[str, Any]) -> bool:
+    """Tell from the engine's record whether a container ended by SIGKILL."""
+    return not record["State"]["Running"] and record["State"]["ExitCode"] == KILLED
 
 
 def new_name(run: str) -> str:
@@ -229,6 +258,6 @@ def removed_at_end(container: Container) -> Iterator[Container]:
 
 
 __all__ = [
-    "ANSWER_SECONDS", "Container", "address", "calls", "connect", "connected", "explain", "failures",
-    "image_reference", "is_missing", "new_name", "removed_at_end",
+    "ANSWER_SECONDS", "Container", "address", "calls", "connect", "connected", "endpoint", "explain", "failures",
+    "image_reference", "is_missing", "named_elsewhere", "new_name", "removed_at_end",
 ]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from pytest_uniclaw.errors import EngineError
-from pytest_uniclaw.sandbox.engine import connect, explain, failures
+from pytest_uniclaw.sandbox.engine import connect, explain, failures, named_elsewhere
 from pytest_uniclaw.sandbox.host import run_command
 
 NO_ENGINE_STATUS = 3
@@ -96,7 +96,7 @@ def gather_facts() -> EngineFacts:
     return EngineFacts(
         answer=answer,
         refusal=refusal,
-        elsewhere=not answer and _named_elsewhere(),
+        elsewhere=not answer and named_elsewhere(),
         linux=sys.platform == "linux",
         root=os.geteuid() == 0,
         debian=("debian" in words or "ubuntu" in words) and shutil.which("apt-get") is not None,
@@ -112,16 +112,6 @@ def probe(base_url: str | None = None) -> tuple[str, str]:
             return str(api.version()["Version"]), ""
     except failures() as error:
         return "", explain(error)
-
-
-def _named_elsewhere() -> bool:
-    from docker.context import ContextAPI
-    from docker.utils import kwargs_from_env
-
-    if kwargs_from_env().get("base_url"):
-        return True
-    context = ContextAPI.get_current_context()
-    return context is not None and context.name != "default"
 
 
 def ensure_engine(progress: Progress) -> EnginePlan:

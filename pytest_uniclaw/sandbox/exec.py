@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_uniclaw.attempt import Ending
+from pytest_uniclaw.errors import EngineError
 from pytest_uniclaw.sandbox.engine import Container, address, failures
 from pytest_uniclaw.sandbox.stream import MARK_VARIABLE, Ended, Frames, switched
 
@@ -127,10 +128,10 @@ class Running:
         return bool(record["Running"]), record["ExitCode"]
 
     def exit_code(self) -> int | None:
-        """Return the exit status of a command that ended; None when the engine does not settle in time.
+        """Return the exit status of a command whose output ended; None when the engine does not settle in time.
 
         Raises:
-            EngineError: the engine does not answer.
+            EngineError: the engine does not answer, or the connection broke and the command lives on.
             SandboxLost: the container died with the command.
         """
         end = time.monotonic() + SETTLE_SECONDS
@@ -143,6 +144,8 @@ class Running:
             if lost:
                 raise lost
             if time.monotonic() > end:
+                if active:
+                    raise EngineError("the connection to a command broke while it ran")
                 return None
             time.sleep(pause)
             pause = min(2 * pause, 0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +18,12 @@ from pytest_uniclaw.sandbox.engine import Container, address, failures
 
 FOLDER_BIT, SYMLINK_BIT = 1 << 31, 1 << 27
 """The engine reports modes as Go's ``os.FileMode``."""
+TYPE_BITS = FOLDER_BIT | SYMLINK_BIT | sum(1 << bit for bit in (19, 21, 24, 25, 26))
+"""None of them is set in the mode of a regular file."""
+ACCOUNT_FILES = ("/etc/passwd", "/etc/group")
+"""The engine reads them, as the container has them, for each command and for the owners of what it archives."""
+ACCOUNT_BYTES = MIB
+"""An account file is smaller; the engine may hold one line of any length in memory."""
 
 
 class Blocked(Exception):
@@ -66,9 +72,34 @@ def is_link(container: Container, path: str) -> bool:
     return response is not None and bool(mode_of(response) & SYMLINK_BIT)
 
 
+def account_trap(container: Container) -> Refusal | None:
+    """Return an account file that the engine cannot read, None without one. Raises EngineError, SandboxLost.
+
+    A root executor may have put a FIFO in its place: the engine would wait for ever, and hold the container's lock
+    where it archives. Only while the container is frozen does the answer stay true.
+    """
+    for file in ACCOUNT_FILES:
+        with container.calls(f"look at {file}"), ask(container, "head", file) as response:
+            if response.status_code != 404 and not (response.ok and is_small_file(response)):
+                return Refusal(path=file, reason="no small regular file any more")
+    return None
+
+
+def is_small_file(response: Any) -> bool:
+    """Tell whether what is described is a regular file of a size that an account file may have."""
+    stat = described(response)
+    return not int(stat["mode"]) & TYPE_BITS and int(stat["size"]) <= ACCOUNT_BYTES
+
+
+def described(response: Any) -> Mapping[str, Any]:
+    """Return the engine's description of a path."""
+    stat: Mapping[str, Any] = json.loads(base64.b64decode(response.headers["X-Docker-Container-Path-Stat"]))
+    return stat
+
+
 def mode_of(response: Any) -> int:
     """Return the mode that a description tells."""
-    return int(json.loads(base64.b64decode(response.headers["X-Docker-Container-Path-Stat"]))["mode"])
+    return int(described(response)["mode"])
 
 
 def request(container: Container, method: str, path: str) -> Any:
@@ -97,16 +128,27 @@ def obstacle(container: Container, path: str) -> str | None:
     """Return the first part of a path that the engine cannot go through; None when the path is not what fails.
 
     The engine has one status for that and for its own faults. So it is asked for each folder from the top: one that
-    can describe the container's first folder works, and what it then fails at is in the container.
+    can describe the container's first folder works, and what it then fails at is in the container. Behind a link that
+    leads nowhere it finds nothing, and can make nothing.
     """
+    link = ""
     for part in [*(str(parent) for parent in reversed(PurePosixPath(path).parents)), path]:
-        with ask(container, "head", part) as described:
-            if not described.ok:
-                return part if part != "/" and described.status_code != 404 else None
-            mode = mode_of(described)
+        with ask(container, "head", part) as answer:
+            if answer.status_code == 404:
+                return link if link and not leads_somewhere(container, link) else None
+            if not answer.ok:
+                return part if part != "/" else None
+            mode = mode_of(answer)
         if part != path and not mode & (FOLDER_BIT | SYMLINK_BIT):
             return part
+        link = part if mode & SYMLINK_BIT else ""
     return None
+
+
+def leads_somewhere(container: Container, link: str) -> bool:
+    """Tell whether a link in the container leads to a folder that is there."""
+    with ask(container, "head", f"{link}/.") as answer:
+        return bool(answer.ok)
 
 
 def chunks(container: Container, response: Any) -> Iterator[bytes]:

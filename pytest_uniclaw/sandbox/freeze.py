@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pytest_uniclaw.errors import EngineError, SandboxLost
+from pytest_uniclaw.sandbox import cgroup
 from pytest_uniclaw.sandbox.base import Completed
 from pytest_uniclaw.sandbox.engine import Container, address, failures
 
@@ -70,7 +70,7 @@ def kill(container: Container, why: str) -> SandboxLost:
 
 @dataclass(frozen=True)
 class HostProcess:
-    """A process as the engine's host sees it; ``start`` tells two uses of a pid apart."""
+    """A process as the engine's host sees it; ``start`` tells two uses of a pid apart, ``state`` is that of ``ps``."""
 
     pid: int
     parent: int
@@ -78,6 +78,10 @@ class HostProcess:
     uid: int
     state: str
     start: str
+
+    def lives(self) -> bool:
+        """Tell whether a thread of it can still run; its first one may have ended before the others."""
+        return self.state[0] not in "ZX" or "l" in self.state
 
 
 def host_processes(container: Container) -> list[HostProcess]:
@@ -140,7 +144,7 @@ class Sweeper:
             spared |= more
         return [
             p for p in found.values()
-            if p.pid != first and p.pid not in spared and p.state[0] not in "ZX" and self.uid in (None, p.uid)
+            if p.pid != first and p.pid not in spared and p.lives() and self.uid in (None, p.uid)
         ]
 
     def force(self) -> None:
@@ -148,13 +152,14 @@ class Sweeper:
         with self.container.calls("look at the sandbox"):
             record = self.container.api.inspect_container(self.container.name)
         self.limit_processes(1)
+        here = cgroup.holds(record["Id"], record["State"]["Pid"])
         end = time.monotonic() + FORCE_SECONDS
         while time.monotonic() < end:
             left = self.leftovers()
             if not left:
                 self.limit_processes(record["HostConfig"]["PidsLimit"])
                 return
-            if not all(kill_from_host(p.pid, record["Id"]) for p in left):
+            if not here or not all(kill_from_host(p.pid, record["Id"]) for p in left):
                 break
             time.sleep(0.02)
         raise kill(self.container, "the executor's processes could not be stopped, so its sandbox was killed")
@@ -171,10 +176,13 @@ class Sweeper:
 
 
 def kill_from_host(pid: int, container: str) -> bool:
-    """Kill a process of a container, given by its full id; False when this machine or account cannot do that."""
+    """Kill a process of a container of this machine, given by its full id; False when this account may not.
+
+    One that is not in the container any more is ending: the engine's next list tells whether it did.
+    """
+    if not cgroup.holds(container, pid):
+        return True
     try:
-        if container not in Path(f"/proc/{pid}/cgroup").read_text():
-            return False
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return True

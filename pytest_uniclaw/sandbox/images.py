@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_uniclaw.errors import EngineError
-from pytest_uniclaw.sandbox.base_image import base_image
+from pytest_uniclaw.sandbox.base_image import MIRROR, base_image
 from pytest_uniclaw.sandbox.engine import calls, failures
 from pytest_uniclaw.sandbox.image_spec import (
     BASE_IMAGE,
@@ -116,7 +116,7 @@ def build_images(
     if not todo:
         return
     if any(IMAGES[name].parent not in IMAGES for name in todo):
-        base_image(api, progress=progress)
+        base_image(api, progress=progress, mirror=(build_args or {}).get("APT_MIRROR") or MIRROR)
     authority = ca_bundle.read_bytes() if ca_bundle else b""
     _build_all(todo, lambda name: _build_one(api, IMAGES[name], authority, dict(build_args or {}), progress))
 

@@ -121,7 +121,10 @@ def skeleton(paths: SandboxPaths, executor: str) -> list[Entry]:
 
 
 def exec_user(user: str) -> str:
-    """Return uid:gid, which needs no lookup in a file that an executor may have changed."""
+    """Return uid:gid: who that is does not depend on files that an executor may have changed.
+
+    The engine reads the container's account files all the same, hence :func:`~.fetch.account_trap`.
+    """
     number = account_id(user)
     return f"{number}:{number}"
 

@@ -1,14 +1,15 @@
 """The gateway for engines that cannot mount its socket: a volume, a small container and the engine's own connection.
 
-Docker Desktop and remote engines do not share this host's file system, so the agents' socket is made on the engine's
-side: a container without network listens in a volume, which executors mount where the socket would be. What agents
-send travels over the stream by which the relay's container is attached; nothing listens on this host, and no address
-of it is reachable from a container (design invariant 6).
+Remote engines, and those in a virtual machine, do not share this host's sockets, so the agents' socket is made on the
+engine's side: a container without network listens in a volume, which executors mount where the socket would be. What
+agents send travels over the stream by which the relay's container is attached; nothing listens on this host, and no
+address of it is reachable from a container (design invariant 6).
 """
 
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -42,9 +43,13 @@ LIFETIME_SECONDS = 14 * 86400.0
 
 
 def needs_relay(base_url: str | None = None) -> bool:
-    """Tell whether this host's sockets cannot be mounted by the engine. Raises EngineError."""
+    """Tell whether this host's sockets cannot be mounted by the engine. Raises EngineError.
+
+    An engine is elsewhere when it is reached over a network, ssh included, and in a virtual machine on every host that
+    is not Linux, and where it is Docker Desktop's.
+    """
     with connected(base_url) as api:
-        if not api.base_url.startswith(("http+unix:", "http+docker:", "unix:", "npipe:")):
+        if sys.platform != "linux" or not api.base_url.startswith("http+docker://local"):
             return True
         with calls("describe itself"):
             return "Docker Desktop" in str(api.info().get("OperatingSystem", ""))

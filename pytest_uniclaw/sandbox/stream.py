@@ -102,8 +102,9 @@ class Ended:
     at once. It starts with a mark of this command alone, which stands in the wrapping shell's first environment.
 
     That shell is root's where the command is an unprivileged executor's (:func:`switched`), so the executor cannot
-    read it. A root executor can, and write the line itself: that ends its own turn with a status of its choice while
-    its processes live on, which it could have by leaving them in the background and exiting with that status.
+    read the mark while its command runs; once the line is in the pipe, which is the account's, what it left running
+    can, and can put another status in its place. A root executor can always write the line. Either ends its own turn
+    with a status of its choice while its processes live on, which it could have by exiting with that status.
     """
 
     def __init__(self) -> None:

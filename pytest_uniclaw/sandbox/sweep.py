@@ -6,7 +6,8 @@ Standard library only. ::
     sweep.py [--keep PID:START,PID:START…] [--uid UID]     kill, then {"killed": n, "left": [process…]}
 
 A process is ``{"pid", "start", "ppid", "sid", "uid", "cmd"}``; ``start`` is field 22 of ``/proc/<pid>/stat`` (clock
-ticks since boot), which together with the pid names a process for ever. Zombies are not processes here.
+ticks since boot), which together with the pid names a process for ever. Zombies are not processes here; a process
+whose first thread has ended looks like one, but lives while another thread of it runs.
 
 What lives on: PID 1, this process and its ancestors, the processes named by ``--keep`` whose start time agrees,
 their descendants, and what is in their sessions. With ``--uid`` also everything that no longer has that user id in
@@ -35,9 +36,13 @@ class Process:
         fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
         status = (folder / "status").read_text(errors="replace")
         self.pid, self.state, self.ppid = int(folder.name), fields[0], int(fields[1])
-        self.sid, self.start = int(fields[3]), int(fields[19])
+        self.sid, self.threads, self.start = int(fields[3]), int(fields[17]), int(fields[19])
         self.uids = [int(word) for word in status.partition("\nUid:")[2].partition("\n")[0].split()]
         self.cmd = (folder / "cmdline").read_bytes()[:4096].decode(errors="replace").replace("\0", " ").strip()
+
+    def lives(self) -> bool:
+        """Tell whether a thread of it can still run."""
+        return bool(self.uids) and (self.state not in ("Z", "X") or self.threads > 1)
 
     def as_json(self) -> dict[str, object]:
         """Return the documented record; ``uid`` is the effective user id."""
@@ -61,7 +66,7 @@ def processes() -> dict[int, Process]:
             process = Process(folder)
         except (OSError, IndexError):
             continue  # it ended while it was read
-        if process.state not in ("Z", "X") and process.uids:
+        if process.lives():
             table[process.pid] = process
     return table
 

@@ -82,7 +82,7 @@ def run_turn(
 
     Raises:
         SandboxLost: the container died, or filled the disk.
-        EngineError: the engine does not answer.
+        EngineError: the engine does not answer, or lost the connection to the command.
     """
     before = pulse().waited
     prepared = prepare(container, command, user=user, cwd=cwd, environment=environment, guarded=True)
