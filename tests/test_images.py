@@ -97,13 +97,12 @@ def test_parents_come_first_and_once() -> None:
 )
 def test_agents_have_images(agent: str, version: str | None, name: str) -> None:
     assert images.agent_image(agent, version) == name
-    assert images.agent_image_tag(agent, version) == images.image_tag(name)
 
 
 @pytest.mark.parametrize(("agent", "version", "words"), [("nanobot", "9", "0.3.5"), ("robot", None, "oracle, nop")])
 def test_an_unknown_agent_or_version_names_the_known_ones(agent: str, version: str | None, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        images.agent_image_tag(agent, version)
+        images.agent_image(agent, version)
 
 
 def test_an_unknown_image_names_the_known_ones() -> None:

@@ -129,11 +129,6 @@ def agent_image(agent: str, version: str | None = None) -> str:
     return name
 
 
-def agent_image_tag(agent: str, version: str | None = None) -> str:
-    """Return the tag of the image an agent of ours runs in (see :func:`agent_image`)."""
-    return image_tag(agent_image(agent, version))
-
-
 def on_desktop(image: str) -> str:
     """Return the image that has what ``image`` has and the desktop; an image that is none of ours must have it."""
     if image == "runtime":
